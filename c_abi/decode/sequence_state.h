@@ -22,7 +22,7 @@ struct SequenceState {
   int64_t length = 0;          // committed K/V positions
   int32_t layer_index = 0;     // 1 .. L-1 while mid-token, else 0
   bool ready = false;          // logits can be taken without layer work
-  int32_t pending_token = -1;  // emitted, not yet in the K/V; also the token in flight while mid-token
+  int32_t pending_token = -1;   // emitted and not embedded yet; -1 unless the state is Pending
   int32_t* residual = nullptr;  // [hidden] Q_R, after the last layer that ran; zeros when fresh
   SaturationCounts counts;
   int64_t forced_token_count = 0;

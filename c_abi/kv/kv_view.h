@@ -32,7 +32,7 @@ struct KvView {
   const uint32_t* pages = nullptr;  // page index for positions [i * B, (i + 1) * B)
   const Geometry* geometry = nullptr;
 
-  // The rows from  up to the end of its page, or up to .
+  // The rows from position up to the end of its page, or up to end.
   Run run(int32_t layer, Kind kind, int32_t head, int64_t position, int64_t end) const {
     const Geometry& g = *geometry;
     const int64_t page = position / g.page_positions;

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: SuperSLM contributors */
+#ifndef SUPERSLM_SSLM_EXT_H
+#define SUPERSLM_SSLM_EXT_H
+
+/* Draft functions beside the frozen 51 verbs of sslm_abi.h. They follow the same rules and thread tags, but
+ * may change between releases: compare sslm_ext_version() with SSLM_EXT_VERSION before calling any other of
+ * them. */
+
+#ifndef SSLM_ENABLE_DRAFT_EXTENSIONS
+#error "sslm_ext.h is a draft that may change between releases: define SSLM_ENABLE_DRAFT_EXTENSIONS to use it"
+#endif
+
+#include "superslm/sslm_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SSLM_EXT_VERSION 1u      /* raised whenever a declaration below changes its meaning */
+#define SSLM_EXT_DIGEST_BYTES 32 /* SHA-256 */
+#define SSLM_EXT_MAX_STOP_IDS 16
+
+/* Shape and identity of a model. The caller sets struct_size; fields are only appended. */
+typedef struct sslm_ext_model_info_out {
+  uint32_t struct_size;                    /* sizeof(sslm_ext_model_info_out) */
+  int32_t layers;                          /* decoder layers */
+  int32_t hidden;                          /* width of the residual */
+  int32_t heads;                           /* query heads */
+  int32_t kv_heads;                        /* key and value heads */
+  int32_t head_dim;                        /* channels per head */
+  int32_t mlp;                             /* width of the feed-forward part */
+  int32_t vocab;                           /* token ids are [0, vocab) */
+  int32_t cap;                             /* context cap in positions */
+  int32_t weight_bits;                     /* 8 or 4; 0 when the artifact holds both */
+  int32_t has_tokenizer;                   /* 1 when the text verbs work, else 0 */
+  int32_t tokenizer_size;                  /* ids [0, tokenizer_size) have text; 0 without a tokenizer */
+  int32_t schema_count;                    /* schemas in the artifact */
+  int32_t stop_id_count;                   /* ids in stop_ids, 0..SSLM_EXT_MAX_STOP_IDS */
+  int32_t stop_ids[SSLM_EXT_MAX_STOP_IDS]; /* ids after which a reply is over; the host stops, not decode */
+  uint8_t file_digest[SSLM_EXT_DIGEST_BYTES];  /* identifies the file */
+  uint8_t model_digest[SSLM_EXT_DIGEST_BYTES]; /* identifies what determines arithmetic and token ids */
+} sslm_ext_model_info_out;
+
+SSLM_LAYOUT_SIZE(sslm_ext_model_info_out, 184);
+SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, stop_ids, 56);
+SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, file_digest, 120);
+SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, model_digest, 152);
+
+/* A turn's speaker and its side, for sslm_ext_chat_ids. */
+#define SSLM_EXT_CHAT_SYSTEM 0
+#define SSLM_EXT_CHAT_USER 1
+#define SSLM_EXT_CHAT_ASSISTANT 2
+#define SSLM_EXT_CHAT_PREFIX 0 /* ids in front of the turn's text */
+#define SSLM_EXT_CHAT_SUFFIX 1 /* ids behind it */
+
+/* A flag of sslm_ext_tokenize: the text of a special token becomes that token. Never set it for players'
+ * text. */
+#define SSLM_EXT_TOKENIZE_SPECIAL 0x1u
+
+/* SSLM_EXT_VERSION of the library that is loaded. [pure] */
+SUPERSLM_API uint32_t sslm_ext_version(void);
+
+/* The name of a status, such as "SSLM_OK"; "unknown status" for any other value. Static, NUL-terminated.
+ * [pure] */
+SUPERSLM_API const char* sslm_ext_status_name(sslm_status status);
+
+/* The name of the kernel tier in use on this machine, such as "scalar" or "avx2". Static, NUL-terminated.
+ * Every tier gives the same bits. [pure] */
+SUPERSLM_API const char* sslm_ext_kernel_tier(void);
+
+/* Writes the model's shape and identity. Refuses: null; a struct_size below that of this release's struct.
+ * Only the fields of this release are written. [pure] */
+SUPERSLM_API sslm_status sslm_ext_model_info(sslm_model model, sslm_ext_model_info_out* out);
+
+/* Checks `size` bytes of an artifact as sslm_model_map does and says why they are refused: section, field,
+ * value. `message` (may be null) takes the text, cut to the capacity `*n` and NUL-terminated where *n >= 1;
+ * on exit `*n` is the length of the whole text without its terminator, 0 when the artifact is good. `n` may
+ * be null when `message` is. Returns what sslm_model_map would: OK, ARTIFACT_REJECTED, or INVALID_ARGUMENT
+ * for null data. [pure] */
+SUPERSLM_API sslm_status sslm_ext_model_check(const void* data, size_t size, char* message, size_t* n);
+
+/* Writes the logits (Q16 nats, one per id) from which the next decode step of a sequence that rests ready,
+ * after a prefill or adopt, would choose; no schema mask. `*n` is the capacity in ids on entry and the
+ * vocabulary on exit. Nothing about the sequence changes. Refuses: null model, seq or n; a sequence that is
+ * empty, pending or mid-token; null or short out (BUFFER_TOO_SMALL, *n = vocabulary). [seq-lock, excl: ws] */
+SUPERSLM_API sslm_status sslm_ext_seq_logits(sslm_model model, sslm_seq seq, sslm_workspace ws, int32_t* out,
+                                             size_t* n);
+
+/* Writes the token ids of `len` bytes of UTF-8 (0 bytes and NUL characters allowed). `flags` is 0 or
+ * SSLM_EXT_TOKENIZE_SPECIAL; without it no text can become a control token. `*n` is the capacity in ids on
+ * entry and the count on exit. Refuses: null model or n; null utf8 with len > 0; another flag; no tokenizer
+ * (ARTIFACT_REJECTED); null or short out (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
+SUPERSLM_API sslm_status sslm_ext_tokenize(sslm_model model, const char* utf8, size_t len, uint32_t flags,
+                                           int32_t* out, size_t* n);
+
+/* Writes the ids in front of (SSLM_EXT_CHAT_PREFIX) or behind (SSLM_EXT_CHAT_SUFFIX) a turn of `role`
+ * (SSLM_EXT_CHAT_SYSTEM, _USER, _ASSISTANT). `*n` is the capacity in ids on entry and the count on exit.
+ * Refuses: null model or n; an unknown role or part; a model without a chat format (ARTIFACT_REJECTED); null
+ * or short out (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
+SUPERSLM_API sslm_status sslm_ext_chat_ids(sslm_model model, int32_t role, int32_t part, int32_t* out,
+                                           size_t* n);
+
+/* Appends `n` tokens as a prompt-span prefill does and writes the log-probability of each, given all before
+ * it, to out[i] (Q16 nats, <= 0 up to rounding); `*consumed` counts the tokens admitted. In an empty sequence
+ * nothing predicts the first token: out[0] is 0. Refuses and stops as sslm_prefill, and refuses null out and
+ * a sequence that is pending or mid-token. [excl: seq, ws] */
+SUPERSLM_API sslm_status sslm_ext_score(sslm_model model, sslm_seq seq, const int32_t* tokens, int32_t n,
+                                        sslm_workspace ws, int32_t* out, int32_t* consumed);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* SUPERSLM_SSLM_EXT_H */

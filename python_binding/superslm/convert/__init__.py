@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""The converter: float checkpoint -> calibration -> integers -> model file."""

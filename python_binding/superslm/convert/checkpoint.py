@@ -88,7 +88,9 @@ class Checkpoint:
     config: Config
     tensors: dict[str, FloatTensor]
     source_name: str  # what the model calls itself, or the file name
-    source_sha256: str  # of the GGUF file; of a directory: over "<sha256>  <file name>\n" lines, sorted by name
+    source_sha256: (
+        str  # of the GGUF file; of a directory: over "<sha256>  <file name>\n" lines, sorted by name
+    )
     licence: str | None = None
     tokenizer_json: dict[str, Any] | None = None  # a directory's tokenizer.json, parsed
     tokenizer_config: dict[str, Any] | None = None  # a directory's tokenizer_config.json, parsed
@@ -202,7 +204,7 @@ def head_slots(head_dim: int, rotated: int, interleaved: bool) -> np.ndarray:
 
 
 def row_order(heads: int, slots: np.ndarray) -> np.ndarray | None:
-    """The row order that puts every head of a [heads * head_dim, ...] tensor into slot order (None: as is)."""
+    """The row order that puts every head of a [heads * head_dim, ...] tensor into slot order; None: as is."""
     if np.array_equal(slots, np.arange(len(slots))):
         return None
     return (np.arange(heads)[:, None] * len(slots) + slots[None, :]).reshape(-1)

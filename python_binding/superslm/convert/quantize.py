@@ -206,19 +206,21 @@ def _landing(scale: np.ndarray, where: str) -> tuple[np.ndarray, int]:
 def _need(condition: bool, where: str, what: str) -> None:
     if not condition:
         raise ConvertError(
-            what, where, "The integer format cannot hold this model; check the weights and the calibration record."
+            what,
+            where,
+            "The integer format cannot hold this model; check the weights and the calibration record.",
         )
 
 
 class _LayerMaker:
     """Makes one integer layer after the other; holds what all layers share."""
 
-    def __init__(self, config: Config, R: int, choose: Callable[[str], str], tick: Callable[[int], None]) -> None:
-        self.config, self.R, self.choose, self.tick = config, R, choose, tick
+    def __init__(self, config: Config, R: int, encode: Callable[[FloatTensor, str], Matrix]) -> None:
+        self.config, self.R, self.encode = config, R, encode
 
     def matrix(self, tensor: FloatTensor, name: str, source: int, target: int) -> Matrix:
         """A quantised matrix whose shifts are in range for an input in Q_source and a result in Q_target."""
-        m = quantize_matrix(tensor, self.choose(name), self.tick)
+        m = self.encode(tensor, name)
         check_linear(m, source, target, tensor.name)
         return m
 
@@ -279,7 +281,7 @@ class _LayerMaker:
         )
 
     def centre(self, record: dict[str, Any], where: str) -> tuple[np.ndarray | None, np.ndarray | None, int]:
-        """Key centre in Q16 [kv_heads, head_dim], its score multipliers MC, and EC; (None, None, 0) without."""
+        """Key centre in Q16 [kv_heads, head_dim], its multipliers MC, and EC; (None, None, 0) without."""
         mu = np.asarray(record.get("mu", 0.0), np.float64)
         if not mu.any():
             return None, None, 0
@@ -300,14 +302,21 @@ def check_record(record: dict[str, Any], config: Config) -> None:
     c = config
 
     def fail(what: str) -> None:
-        raise ConvertError(what, "calibration record", "Calibrate this model again, or give the record made from it.")
+        raise ConvertError(
+            what, "calibration record", "Calibrate this model again, or give the record made from it."
+        )
 
     if not isinstance(record, dict) or not isinstance(record.get("layers"), list) or "res" not in record:
         fail("it must be an object with res and layers")
     if len(record["layers"]) != c.layers:
         fail(f"it has {len(record['layers'])} layers where the model has {c.layers}")
     half = c.head_dim // 2
-    shapes = {"h": (), "v": (c.kv_heads, c.head_dim), "pk": (c.kv_heads, half), "mu": (c.kv_heads, c.head_dim)}
+    shapes = {
+        "h": (),
+        "v": (c.kv_heads, c.head_dim),
+        "pk": (c.kv_heads, half),
+        "mu": (c.kv_heads, c.head_dim),
+    }
     values = [("res", record["res"], ())]
     for index, layer in enumerate(record["layers"]):
         for name, shape in shapes.items():
@@ -326,6 +335,23 @@ def check_record(record: dict[str, Any], config: Config) -> None:
             fail(f"{name} holds a negative or non-finite value")
 
 
+def _encoder(checkpoint: Checkpoint, progress: Progress | None) -> Callable[[FloatTensor, str], Matrix]:
+    """`quantize_matrix` that reports the share of all weights done so far."""
+    total = sum(t.shape[0] * t.shape[1] for t in checkpoint.tensors.values() if len(t.shape) == 2)
+    done = 0
+
+    def encode(tensor: FloatTensor, weights: str) -> Matrix:
+        def tick(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done / total, f"Quantising {tensor.name}")
+
+        return quantize_matrix(tensor, weights, tick)
+
+    return encode
+
+
 def quantize(
     checkpoint: Checkpoint,
     record: dict[str, Any],
@@ -334,6 +360,7 @@ def quantize(
     context_cap: int | None = None,
     keep_8bit: Iterable[str] = (),
     progress: Progress | None = None,
+    matrix: Callable[[FloatTensor, str], Matrix] | None = None,
 ) -> QuantizedModel:
     """The integer model of a checkpoint.
 
@@ -344,6 +371,7 @@ def quantize(
         context_cap: positions the model file allows; None: the trained length.
         keep_8bit: with "w4", the matrices (of WQ WK WV WO WG WU WD) that stay at eight bits in every layer.
         progress: called with a fraction 0..1 and what is being done.
+        matrix: makes the integers of a tensor in a weight format; the default is `quantize_matrix`.
     Raises:
         ConvertError: a value cannot be represented, or the record does not belong to this model.
     """
@@ -353,35 +381,30 @@ def quantize(
         raise ConvertError(f"unknown weight format {weights!r}", "option weights", "Use w8 or w4.")
     if not kept <= set(MATRIX_NAMES):
         raise ConvertError(
-            f"unknown matrix {sorted(kept - set(MATRIX_NAMES))}", "option keep_8bit", f"Use {' '.join(MATRIX_NAMES)}."
+            f"unknown matrix {sorted(kept - set(MATRIX_NAMES))}",
+            "option keep_8bit",
+            f"Use {' '.join(MATRIX_NAMES)}.",
         )
     cap = c.context_length if context_cap is None else int(context_cap)
     if not 1 <= cap <= 1 << 25:
-        raise ConvertError(f"context cap {cap}", "option context_cap", "Use a number of positions from 1 to 2^25.")
+        raise ConvertError(
+            f"context cap {cap}", "option context_cap", "Use a number of positions from 1 to 2^25."
+        )
     check_record(record, c)
-    total = sum(t.shape[0] * t.shape[1] for t in checkpoint.tensors.values() if len(t.shape) == 2)
-    done, stage = 0, "embedding"
-
-    def tick(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done / total, f"Quantising {stage}")
-
+    encode = matrix or _encoder(checkpoint, progress)
     R = int(min(20, 29 - ceil_log2(float(record["res"]))))
     EPS = round(c.eps * c.hidden * 2.0 ** (2 * R)) if R >= 0 else 0
     _need(R >= 0 and EPS < 1 << 61, checkpoint.source_name, "the residual stream is too large for 32 bits")
-    embedding = quantize_matrix(checkpoint["embedding"], "w8", tick)
+    embedding = encode(checkpoint["embedding"], "w8")
     _need(0 <= embedding.E - R <= 62, "embedding", f"its exponent {embedding.E} does not fit R = {R}")
     NF = quantize_norm(checkpoint["NF"].read(), checkpoint["NF"].name)
-    stage = "head"
-    head = None if c.tied else quantize_matrix(checkpoint["head"], "w8", tick)
+    head = None if c.tied else encode(checkpoint["head"], "w8")
     check_linear(embedding if head is None else head, NF.EG, 16, "head")
-    maker = _LayerMaker(c, R, lambda name: "w8" if name in kept else weights, tick)
-    layers = []
-    for index in range(c.layers):
-        stage = f"layer {index + 1} of {c.layers}"
-        layers.append(maker.make(checkpoint.layer(index), record["layers"][index], f"layer {index}"))
+    maker = _LayerMaker(c, R, lambda tensor, name: encode(tensor, "w8" if name in kept else weights))
+    layers = [
+        maker.make(checkpoint.layer(index), record["layers"][index], f"layer {index}")
+        for index in range(c.layers)
+    ]
     STEP = step_table(c.frequencies)
     return QuantizedModel(
         hidden=c.hidden,

@@ -88,7 +88,9 @@ def load_gguf(path: str | Path) -> Checkpoint:
         )
     if values.get("split.count", 1) > 1:
         raise ConvertError(
-            "the model is split over several files", where, "Merge them into one file first (llama-gguf-split --merge)."
+            "the model is split over several files",
+            where,
+            "Merge them into one file first (llama-gguf-split --merge).",
         )
     meta = _Metadata(values, architecture, where)
     sources = {tensor.name: tensor for tensor in reader.tensors}
@@ -132,7 +134,9 @@ def _config(meta: _Metadata, sources: dict[str, Any]) -> tuple[Config, np.ndarra
     rotated = meta.integer("rope.dimension_count", head_dim)
     if rotated % 2 or not 0 < rotated <= head_dim:
         raise ConvertError(
-            f"{rotated} of {head_dim} channels are rotated", meta.where, "An even number within the head is needed."
+            f"{rotated} of {head_dim} channels are rotated",
+            meta.where,
+            "An even number within the head is needed.",
         )
     embedding = sources.get("token_embd.weight")
     config = Config(
@@ -162,7 +166,9 @@ def _frequencies(meta: _Metadata, sources: dict[str, Any], rotated: int, head_di
         frequencies = scale_linear(frequencies, float(meta.number("rope.scaling.factor")))
     elif kind != "none":
         raise ConvertError(
-            f"rotary scaling {kind!r} is not supported", meta.where, "Use a model with none, linear or llama3 scaling."
+            f"rotary scaling {kind!r} is not supported",
+            meta.where,
+            "Use a model with none, linear or llama3 scaling.",
         )
     factors = sources.get("rope_freqs.weight")
     if factors is None:

@@ -75,7 +75,8 @@ def step_table(frequencies: tuple[Decimal, ...] | list[Decimal]) -> np.ndarray:
     with localcontext() as context:
         context.prec = DIGITS
         steps = [
-            int((f * (1 << 64) / (2 * PI)).to_integral_value(ROUND_HALF_EVEN)) % (1 << 64) for f in frequencies
+            int((f * (1 << 64) / (2 * PI)).to_integral_value(ROUND_HALF_EVEN)) % (1 << 64)
+            for f in frequencies
         ]
     return np.array(steps, dtype=np.uint64)
 
@@ -133,7 +134,7 @@ def _sine_of_phase(phase: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def position_table(step: np.ndarray, cap: int) -> np.ndarray:
-    """T: `(rsh(cos, 16) of all pairs, rsh(sin, 16) of all pairs)` per position, int16 [cap, 2 * pairs] in Q14."""
+    """T: `rsh(cos, 16)` of all pairs, then `rsh(sin, 16)`, per position: int16 [cap, 2 * pairs] in Q14."""
     table = sine_table().astype(np.int64)
     positions = np.arange(cap, dtype=np.uint64)[:, None]
     phase = ((positions * step[None, :]) >> np.uint64(32)).astype(np.int64)  # uint64 products wrap mod 2^64

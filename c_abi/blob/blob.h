@@ -58,6 +58,9 @@ struct Content {
   const kv::Holder* holder = nullptr;
 };
 
+// An upper bound of every blob of this model in every state, saturating.
+size_t state_size_bound(const ModelFacts& facts);
+
 // Exact size of the blob, 0 when the content is impossible (negative length, history longer than the context)
 // or its size cannot be represented.
 size_t saved_size(const ModelFacts& facts, const Content& content);

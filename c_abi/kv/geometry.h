@@ -20,6 +20,8 @@ Geometry make_geometry(int32_t layers, int32_t kv_heads, int32_t head_dim, int32
 // The same model as a pool of this kind sees it: one page of cap positions in a contiguous pool.
 Geometry geometry_for(const Geometry& model, PoolKind kind);
 
+inline int64_t pages_covering(int64_t positions, int64_t page) { return (positions + page - 1) / page; }
+
 // Pages per full context (Pcap).
 int64_t pages_per_context(const Geometry& geometry);
 

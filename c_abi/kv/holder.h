@@ -77,13 +77,12 @@ class Holder {
 
  private:
   Status draw(Pool& pool, Mode mode, int32_t budget, int64_t pages);
-  void set_origin(int64_t origin);
   uint32_t mapped() const { return shared_ + materialized_ + private_; }
-  bool sharing_allowed() const { return pool_->pages_per_context() > 1; }
-  void map_private();
-  void reclaim_private(uint32_t keep);
-  void inherit(const Holder& source, int64_t length, const uint32_t* dropped, uint32_t dropped_shared,
-               uint32_t dropped_owned);
+  int64_t page_positions() const { return pool_->geometry().page_positions; }
+  void set_origin(int64_t origin);
+  void share_pages_of(const Holder& source, int64_t count);
+  void unmap_private(int64_t keep);
+  static bool can_share(const Pool& pool, const RestoreRequest& request);
 
   Pool* pool_ = nullptr;
   uint32_t* table_ = nullptr;  // [pages per context] page indices

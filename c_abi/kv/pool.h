@@ -84,10 +84,11 @@ class Pool {
  private:
   struct Entry {
     uint32_t next;  // link of the chain the page is in
-    uint32_t word;  // kOwned | kWritten | number of sharers
+    uint32_t word;  // written, orphaned, number of sharers; 0 while free
   };
   void append(Chain& chain, uint32_t page);
-  void poison(Chain& chain);
+  void splice(Chain& chain, const Chain& rest);
+  void poison(const Chain& chain);
 
   base::Mutex mutex_;
   Geometry geometry_;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+#include "kv/rows.h"
+
+#include <cstring>
+
+#include "kv/seams.h"
+
+namespace superslm::kv {
+
+#ifdef SUPERSLM_TEST_SEAMS
+std::atomic<uint64_t> seams::bytes_moved{0};
+#endif
+
+namespace {
+
+// Positions that lie in one page: plane p of them starts at first + p * stride bytes.
+struct Stretch {
+  uint8_t* first;
+  size_t stride;
+  int64_t count;
+};
+
+Stretch stretch(const KvView& view, int64_t position, int64_t end) {
+  const Run run = view.run(0, kKey, 0, position, end);
+  const Geometry& g = *view.geometry;
+  return Stretch{reinterpret_cast<uint8_t*>(run.rows), static_cast<size_t>(g.page_positions) * g.row_bytes(),
+                 run.count};
+}
+
+size_t planes(const Geometry& g) { return size_t{2} * g.layers * g.kv_heads; }
+
+void copy_planes(uint8_t* to, size_t to_stride, const uint8_t* from, size_t from_stride, size_t bytes,
+                 size_t count) {
+  seams::count_moved(bytes * count);
+  if (bytes == to_stride && bytes == from_stride) {
+    std::memcpy(to, from, bytes * count);
+    return;
+  }
+  for (size_t p = 0; p < count; ++p) std::memcpy(to + p * to_stride, from + p * from_stride, bytes);
+}
+
+}  // namespace
+
+void copy_rows(const KvView& from, const KvView& to, int64_t begin, int64_t end) {
+  const Geometry& g = *to.geometry;
+  for (int64_t at = begin; at < end;) {
+    const Stretch target = stretch(to, at, end);
+    const Stretch source = stretch(from, at, at + target.count);
+    const size_t bytes = static_cast<size_t>(source.count) * g.row_bytes();
+    copy_planes(target.first, target.stride, source.first, source.stride, bytes, planes(g));
+    at += source.count;
+  }
+}
+
+void unpack_rows(const PackedRows& from, const KvView& to, int64_t begin, int64_t end) {
+  const Geometry& g = *to.geometry;
+  const size_t row = g.row_bytes();
+  for (int64_t at = begin; at < end;) {
+    const Stretch target = stretch(to, at, end);
+    copy_planes(target.first, target.stride, from.bytes + static_cast<size_t>(at) * row,
+                static_cast<size_t>(from.stride) * row, static_cast<size_t>(target.count) * row, planes(g));
+    at += target.count;
+  }
+}
+
+bool rows_equal(const KvView& view, const PackedRows& packed, int64_t end) {
+  const Geometry& g = *view.geometry;
+  const size_t row = g.row_bytes();
+  const size_t stride = static_cast<size_t>(packed.stride) * row;
+  for (int64_t at = 0; at < end;) {
+    const Stretch held = stretch(view, at, end);
+    const uint8_t* given = packed.bytes + static_cast<size_t>(at) * row;
+    for (size_t p = 0; p < planes(g); ++p) {
+      const size_t bytes = static_cast<size_t>(held.count) * row;
+      if (std::memcmp(held.first + p * held.stride, given + p * stride, bytes) != 0) return false;
+    }
+    at += held.count;
+  }
+  return true;
+}
+
+void pack_rows(const KvView& from, int64_t length, int32_t layers_of_last_row, int64_t stride, uint8_t* out) {
+  const Geometry& g = *from.geometry;
+  const size_t row = g.row_bytes();
+  for (int32_t layer = 0; layer < g.layers; ++layer) {
+    const int64_t end = length + (layer < layers_of_last_row ? 1 : 0);
+    for (int32_t plane = 0; plane < 2 * g.kv_heads; ++plane) {
+      const Kind kind = plane < g.kv_heads ? kKey : kValue;
+      for (int64_t at = 0; at < end;) {
+        const Run run = from.run(layer, kind, plane % g.kv_heads, at, end);
+        std::memcpy(out, run.rows, static_cast<size_t>(run.count) * row);
+        out += static_cast<size_t>(run.count) * row;
+        at += run.count;
+      }
+      std::memset(out, 0, static_cast<size_t>(stride - end) * row);
+      out += static_cast<size_t>(stride - end) * row;
+    }
+  }
+  seams::count_moved(static_cast<size_t>(stride) * g.position_bytes());
+}
+
+}  // namespace superslm::kv

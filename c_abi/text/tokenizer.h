@@ -37,6 +37,7 @@ struct Tokenizer {
   LeArray<uint32_t> byte_id;             // [256]: the token of a byte; kNoId: the vocabulary lacks it
   const uint8_t* replacement = nullptr;  // UTF-8 read instead of a character with a lacking byte
   uint32_t replacement_size = 0;
+  bool lacks_bytes = false;
 
   LeArray<uint32_t> merge_start;  // [size + 1]: merges whose left part is i, ascending by right part
   LeArray<uint32_t> merges;       // [merge][3]: right id, rank (lower merges first), result id

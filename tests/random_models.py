@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from superslm.convert.checkpoint import Checkpoint, Config, FloatTensor, expected_shapes
 from superslm.convert.quantize import quantize, quantize_matrix
-from superslm.convert.quantized import BLOCK, Matrix, MatrixW4, MatrixW8, QuantizedModel
+from superslm.convert.quantized import BLOCK, Matrix, MatrixW4, QuantizedModel
 from superslm.convert.tables import rope_frequencies
 from superslm.reference import Adapter, LowRank
 
@@ -221,15 +221,3 @@ def overdriven(model: QuantizedModel) -> QuantizedModel:
             )
         )
     return replace(model, layers=layers)
-
-
-__all__ = [
-    "MatrixW8",
-    "Shape",
-    "dequantise",
-    "dequantised_tensors",
-    "float_forward",
-    "overdriven",
-    "random_adapter",
-    "random_model",
-]

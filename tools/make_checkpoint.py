@@ -290,11 +290,14 @@ def random_tensor(spec: FixtureSpec, neutral: str, shape: tuple[int, ...]) -> np
         values = 1 + np.float32(0.2) * values
     elif kind in ("BQ", "BK", "BV"):
         values = np.sign(values) * (1 + np.float32(0.05) * np.abs(values)) if kind in spec.scale else values
-    elif len(shape) == 2 and kind not in ("embedding",):
+    elif kind == "embedding":
+        values *= np.float32(0.35)  # small against the layers, so that a tied model does not only echo
+    else:
         values *= np.float32(1.5 / math.sqrt(shape[1]))
     if spec.centred and kind == "embedding":
-        constant = np.random.default_rng(spec.seed).standard_normal(shape[1], dtype=np.float32)
-        values = np.float32(0.3) * values + constant
+        values[:, :8] += 1
+    if spec.centred and kind == "NF":
+        values[:8] *= np.float32(0.02)  # hides the constant part from the logits
     values = values * np.float32(spec.scale.get(kind, 1.0))
     bits = values.astype(np.float32).view(np.uint32)
     return ((bits + 0x8000) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -136,7 +136,7 @@ def _weight_files(path: Path) -> list[Path]:
         raise ConvertError(
             f"weights are missing: {', '.join(missing) or 'no safetensors file'}",
             str(path),
-            "Download all shards; weights in another format (such as .bin) must first be saved as safetensors.",
+            "Download all shards; other formats (such as .bin) must first be saved as safetensors.",
         )
     return files
 

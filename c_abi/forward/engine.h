@@ -17,6 +17,8 @@ namespace superslm::forward {
 // Most rows (tokens of one prompt, or sequences of one batch) that go through a layer together.
 constexpr int32_t kMaxRows = 128;
 constexpr int32_t kMaxRank = 256;
+// Most query heads that share one pass over the keys and values of their KV head.
+constexpr int32_t kSharedHeads = 8;
 constexpr size_t kScratchAlignment = 64;
 
 // The call shape that scratch is laid out for.
@@ -56,8 +58,10 @@ struct Scratch {
   int32_t* line = nullptr;                   // one row of the widest int32 vector
   int64_t* product = nullptr;                // [kTileRows] products of one tile of weight rows
   int16_t* panel = nullptr;                  // one panel of expanded weights
-  int64_t* score = nullptr;                  // one row: [heads per KV head][cap]
-  int32_t* weight = nullptr;                 // one row: [heads per KV head][cap]
+  int64_t* score = nullptr;                  // one row: [shared heads][cap]
+  int32_t* weight = nullptr;                 // one row: [shared heads][cap]
+  int16_t* head_query = nullptr;             // [shared heads][query, center][head_dim]
+  int64_t* head_sum = nullptr;               // [shared heads][head_dim]
   int32_t* first_residual = nullptr;         // one row: the first entry at the start of a layer
   uint8_t* saved_row = nullptr;              // K/V bytes of one position
   int32_t* logit = nullptr;                  // [logit_rows][vocab]

@@ -24,8 +24,8 @@ void prepare_rotary(Engine& engine, int32_t index);
 // also attend and update their residual. False when the hook failed: residuals and counts are then worthless.
 bool layer(Engine& engine, int32_t count, int32_t first_live, int32_t layer_index, Split split);
 
-// Final norm and logits (Q16 nats) of `count` residuals, at most scratch.rows; the logits step of the hook.
-// False when the hook failed.
-bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* const* out);
+// Final norm and logits (Q16 nats) of `count` residuals, at most scratch.rows, into out [count][vocab]; the
+// logits step of the hook. False when the hook failed.
+bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* out);
 
 }  // namespace superslm::forward

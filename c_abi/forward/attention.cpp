@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+#include "forward/attention.h"
+
+#include "base/fixed_point.h"
+
+namespace superslm::forward {
+
+namespace {
+
+using artifact::LayerView;
+using artifact::ModelView;
+using base::rsh;
+using kernels::Kernels;
+
+constexpr int32_t kMaxHeadDim = 512;
+
+int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
+
+// The rotated centre against the query: A_f and B_f of section 9, quantised. Returns cs.
+int32_t prepare_center(const Kernels& k, const int32_t* query, base::LeArray<int32_t> center,
+                       int32_t head_dim, int16_t* out) {
+  const int32_t half = head_dim / 2;
+  int32_t sums[kMaxHeadDim];
+  for (int32_t f = 0; f < half; ++f) {
+    const int64_t a = query[f], b = query[f + half];
+    const int64_t ma = center[static_cast<size_t>(f)], mb = center[static_cast<size_t>(f + half)];
+    sums[f] = static_cast<int32_t>(rsh(a * ma + b * mb, 32));
+    sums[f + half] = static_cast<int32_t>(rsh(b * ma - a * mb, 32));
+  }
+  return k.quantise(sums, head_dim, out);
+}
+
+// Makes query head `head` ready for the score kernel, as the i-th that shares the pass. Returns the exponent
+// of its scores: F, or Fm in a centred layer.
+int32_t prepare_head(const Engine& engine, const LayerView& layer, int32_t head, int32_t kv_head, int32_t i,
+                     const int32_t* query, kernels::Query& out) {
+  const ModelView& m = *engine.model;
+  const Kernels& k = *engine.kernels;
+  const size_t hd = static_cast<size_t>(m.head_dim);
+  int16_t* values = engine.scratch.head_query + static_cast<size_t>(2 * i) * hd;
+  int32_t scaled[kMaxHeadDim];
+  k.scale_query(query, layer.query_scale.from(static_cast<size_t>(head) * hd).bytes, m.head_dim, scaled);
+  const int32_t exponent = layer.query_exponent - k.quantise(scaled, m.head_dim, values);
+  out = kernels::Query{values, nullptr, 0, 0, nullptr};
+  if (!layer.center) return exponent;
+  const base::LeArray<int32_t> center = layer.center.from(static_cast<size_t>(kv_head) * hd);
+  const int32_t center_exponent =
+      layer.center_exponent - 2 - prepare_center(k, query, center, m.head_dim, values + hd);
+  const int32_t common = smaller(smaller(exponent, center_exponent), 20);
+  out.center = values + hd;
+  out.shift = smaller(exponent - common, 62);
+  out.center_shift = smaller(center_exponent - common, 62);
+  return common;
+}
+
+// Step 7 after the sums: normalises one head and applies the value scales.
+void finish_head(const LayerView& layer, int32_t kv_head, int32_t head_dim, const int64_t* sums,
+                 uint64_t total, int32_t* out) {
+  const int n = base::bit_length(total);
+  const uint64_t unit = n > 31 ? total >> (n - 31) : total << (31 - n);
+  const int64_t reciprocal = static_cast<int64_t>((uint64_t{1} << 61) / unit);
+  const base::LeArray<int32_t> scale =
+      layer.value_scale.from(static_cast<size_t>(kv_head) * static_cast<size_t>(head_dim));
+  for (int32_t c = 0; c < head_dim; ++c) {
+    const int64_t u = rsh(rsh(sums[c], n - 24) * reciprocal, 30);
+    out[c] = static_cast<int32_t>(rsh(u * scale[static_cast<size_t>(c)], 24));
+  }
+}
+
+// The query heads [first_head, first_head + head_count) of one KV head, attending together.
+struct HeadGroup {
+  const Engine& engine;
+  const Row& row;
+  int32_t layer_index, kv_head, first_head, head_count;
+
+  size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
+};
+
+// Steps 4 and 5: the scores of every position, run by run. exponents [head_count].
+void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
+  const ModelView& m = *g.engine.model;
+  const LayerView& layer = m.layers[g.layer_index];
+  const size_t hd = static_cast<size_t>(m.head_dim);
+  const int64_t end = g.row.position + 1;
+  kernels::Query queries[kSharedHeads];
+  for (int32_t i = 0; i < g.head_count; ++i) {
+    const int32_t head = g.first_head + i;
+    exponents[i] =
+        prepare_head(g.engine, layer, head, g.kv_head, i, query + static_cast<size_t>(head) * hd, queries[i]);
+  }
+  for (int64_t j = 0; j < end;) {
+    const kv::Run run = g.row.kv.run(g.layer_index, kv::kKey, g.kv_head, j, end);
+    for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.engine.scratch.score + g.line(i) + j;
+    const uint8_t* trig = layer.center ? m.rotary_rows.from(static_cast<size_t>(j) * hd).bytes : nullptr;
+    g.engine.kernels->scores(queries, g.head_count, run.rows, trig, run.count, m.head_dim);
+    j += run.count;
+  }
+}
+
+// Step 7's sums, run by run, into scratch.head_sum.
+void sum_values(const HeadGroup& g) {
+  const Scratch& s = g.engine.scratch;
+  const int32_t hd = g.engine.model->head_dim;
+  const int64_t end = g.row.position + 1;
+  kernels::ValueSum sums[kSharedHeads];
+  for (int32_t i = 0; i < g.head_count; ++i) {
+    sums[i].sums = s.head_sum + static_cast<size_t>(i) * hd;
+    for (int32_t c = 0; c < hd; ++c) sums[i].sums[c] = 0;
+  }
+  for (int64_t j = 0; j < end;) {
+    const kv::Run run = g.row.kv.run(g.layer_index, kv::kValue, g.kv_head, j, end);
+    for (int32_t i = 0; i < g.head_count; ++i) sums[i].weights = s.weight + g.line(i) + j;
+    g.engine.kernels->values(sums, g.head_count, run.rows, run.count, hd);
+    j += run.count;
+  }
+}
+
+void attend_heads(const HeadGroup& g, const int32_t* query, int32_t* out) {
+  const Scratch& s = g.engine.scratch;
+  const ModelView& m = *g.engine.model;
+  const size_t hd = static_cast<size_t>(m.head_dim);
+  int32_t exponents[kSharedHeads];
+  uint64_t totals[kSharedHeads];
+  score_heads(g, query, exponents);
+  for (int32_t i = 0; i < g.head_count; ++i) {
+    totals[i] =
+        g.engine.kernels->weigh(s.score + g.line(i), g.row.position + 1, exponents[i], s.weight + g.line(i));
+  }
+  sum_values(g);
+  for (int32_t i = 0; i < g.head_count; ++i) {
+    finish_head(m.layers[g.layer_index], g.kv_head, m.head_dim, s.head_sum + static_cast<size_t>(i) * hd,
+                totals[i], out + static_cast<size_t>(g.first_head + i) * hd);
+  }
+}
+
+}  // namespace
+
+void land(const Engine& engine, Row& row, int32_t layer_index, const int32_t* keys, const int32_t* values) {
+  const ModelView& m = *engine.model;
+  const LayerView& layer = m.layers[layer_index];
+  const size_t hd = static_cast<size_t>(m.head_dim);
+  for (int32_t h = 0; h < m.kv_heads; ++h) {
+    const size_t at = static_cast<size_t>(h) * hd;
+    row.counts.key_landing +=
+        engine.kernels->land(keys + at, layer.k_landing.from(at).bytes, m.head_dim, layer.k_shift,
+                             row.kv.row(layer_index, kv::kKey, h, row.position));
+    row.counts.value_landing +=
+        engine.kernels->land(values + at, layer.v_landing.from(at).bytes, m.head_dim, layer.v_shift,
+                             row.kv.row(layer_index, kv::kValue, h, row.position));
+  }
+}
+
+void attend(const Engine& engine, const Row& row, int32_t layer_index, const int32_t* query, int32_t* out) {
+  const ModelView& m = *engine.model;
+  for (int32_t kv_head = 0; kv_head < m.kv_heads; ++kv_head) {
+    // g(h) = floor(h * KV / H): the query heads of a KV head are consecutive.
+    const int32_t begin = static_cast<int32_t>((int64_t{kv_head} * m.heads + m.kv_heads - 1) / m.kv_heads);
+    const int32_t end = static_cast<int32_t>((int64_t{kv_head + 1} * m.heads + m.kv_heads - 1) / m.kv_heads);
+    for (int32_t head = begin; head < end; head += kSharedHeads) {
+      attend_heads({engine, row, layer_index, kv_head, head, smaller(end - head, kSharedHeads)}, query, out);
+    }
+  }
+}
+
+}  // namespace superslm::forward

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+#include "forward/linear.h"
+
+#include "base/fixed_point.h"
+
+namespace superslm::forward {
+
+namespace {
+
+using artifact::LoraPair;
+using artifact::Matrix;
+using kernels::Activations;
+using kernels::kFewRows;
+using kernels::kTileRows;
+
+constexpr int32_t kAdapterExponent = 16;  // QA
+constexpr int64_t kBytesPerTask = 262144;
+
+// The exponent of the row multiplier: E + Qin - sh - Qout - 4.
+int32_t lin_shift(const Matrix& m, int32_t in_exponent, int32_t shift, int32_t out_exponent) {
+  return m.exponent + in_exponent - shift - out_exponent - 4;
+}
+
+const LoraPair* pair_of(const Row& row, int32_t layer_index, artifact::Projection projection) {
+  if (row.adapter == nullptr || projection == artifact::kProjectionCount) return nullptr;
+  const LoraPair& pair = row.adapter->layers[layer_index].pairs[projection];
+  return pair ? &pair : nullptr;
+}
+
+int16_t* low_rank_of(const Scratch& s, int32_t row, int32_t target) {
+  return s.low_rank + (static_cast<size_t>(row) * 2 + target) * kMaxRank;
+}
+
+// t = sat32(LIN(a, A)), quantised for B: the small half of an adapter, always on the calling thread.
+void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t row, const LoraPair& pair) {
+  const Scratch& s = engine.scratch;
+  const kernels::Kernels& k = *engine.kernels;
+  const Activations x{s.activation + static_cast<size_t>(row) * s.activation_stride,
+                      static_cast<size_t>(s.activation_stride), 1};
+  const int32_t shift = lin_shift(pair.a, group.in_exponent, s.activation_shift[row], kAdapterExponent);
+  int32_t t[kMaxRank];
+  int64_t y[kTileRows];
+  for (int32_t r = 0; r < pair.a.rows; r += kTileRows) {
+    const int32_t n = pair.a.rows - r < kTileRows ? pair.a.rows - r : kTileRows;
+    k.products(weight_rows(pair.a, r), n, x, y, kTileRows, nullptr);
+    k.scale(y, pair.a.multipliers.from(static_cast<size_t>(r)).bytes, n, shift);
+    k.saturate(y, nullptr, n, t + r);
+  }
+  int16_t* b = low_rank_of(s, row, target);
+  s.low_rank_shift[row * 2 + target] = k.quantise(t, pair.a.rows, b);
+  for (int32_t i = pair.a.rows; i < pair.b.padded_cols; ++i) b[i] = 0;
+}
+
+// Adds the adapter's B rows [r, r + n) to the scaled products of one activation row.
+void add_adapter(const Engine& engine, const Target& target, int32_t target_index, int32_t row,
+                 const LoraPair& pair, int32_t r, int32_t n, int64_t* y) {
+  const Scratch& s = engine.scratch;
+  const Activations x{low_rank_of(s, row, target_index), kMaxRank, 1};
+  const int32_t shift =
+      lin_shift(pair.b, kAdapterExponent, s.low_rank_shift[row * 2 + target_index], target.out_exponent);
+  int64_t part[kTileRows];
+  engine.kernels->products(weight_rows(pair.b, r), n, x, part, kTileRows, nullptr);
+  engine.kernels->scale(part, pair.b.multipliers.from(static_cast<size_t>(r)).bytes, n, shift);
+  for (int32_t i = 0; i < n; ++i) y[i] += part[i];
+}
+
+// Finishes one tile of products of one activation row: multiplier, adapter, bias, clamp or residual add.
+void finish_tile(const Engine& engine, const Group& group, int32_t layer_index, int32_t target_index,
+                 int32_t row, int32_t r, int32_t n, int64_t* y) {
+  const Scratch& s = engine.scratch;
+  const kernels::Kernels& k = *engine.kernels;
+  const Target& target = group.targets[target_index];
+  const Matrix& m = *target.matrix;
+  const size_t at = static_cast<size_t>(r);
+  k.scale(y, m.multipliers.from(at).bytes, n,
+          lin_shift(m, group.in_exponent, s.activation_shift[row], target.out_exponent));
+  const LoraPair* pair = pair_of(s.row[row], layer_index, target.projection);
+  if (pair) add_adapter(engine, target, target_index, row, *pair, r, n, y);
+  int32_t* out = target.out + static_cast<size_t>(row) * target.out_stride + at;
+  const uint32_t clipped =
+      target.adds ? k.add(y, n, out)
+                  : k.saturate(y, target.bias ? target.bias + at * sizeof(int32_t) : nullptr, n, out);
+  if (clipped != 0) s.clipped[row].fetch_add(clipped, std::memory_order_relaxed);
+}
+
+// Rows [begin, end) of one target for all activation rows. Tasks keep their products on the stack; the
+// calling thread alone may use the scratch's panel.
+void project_rows(const Engine& engine, const Group& group, int32_t layer_index, int32_t target_index,
+                  int32_t begin, int32_t end, bool alone) {
+  const Scratch& s = engine.scratch;
+  const Matrix& m = *group.targets[target_index].matrix;
+  const size_t stride = static_cast<size_t>(s.activation_stride);
+  int64_t few[kFewRows * kTileRows];
+  const int32_t rows = group.end_row - group.first_row;
+  const bool panel = alone && rows > kFewRows;
+  int64_t* acc = panel ? s.product : few;
+  const int32_t step = panel ? rows : kFewRows;
+  for (int32_t r = begin; r < end; r += kTileRows) {
+    const int32_t n = end - r < kTileRows ? end - r : kTileRows;
+    const kernels::WeightRows w = weight_rows(m, r);
+    for (int32_t row = group.first_row; row < group.end_row; row += step) {
+      const int32_t count = group.end_row - row < step ? group.end_row - row : step;
+      const Activations x{s.activation + static_cast<size_t>(row) * stride, stride, count};
+      engine.kernels->products(w, n, x, acc, kTileRows, panel ? s.panel : nullptr);
+      for (int32_t t = 0; t < count; ++t) {
+        finish_tile(engine, group, layer_index, target_index, row + t, r, n,
+                    acc + static_cast<size_t>(t) * kTileRows);
+      }
+    }
+  }
+}
+
+struct GroupTask {
+  const Engine* engine;
+  const Group* group;
+  int32_t layer_index;
+  int64_t total_rows;
+  int64_t rows_per_task;
+};
+
+// Task `index` of a group: its block of the concatenated rows, which may straddle two matrices.
+void run_group_task(void* context, int32_t index) {
+  const GroupTask& task = *static_cast<const GroupTask*>(context);
+  const int64_t begin = index * task.rows_per_task;
+  const int64_t end =
+      begin + task.rows_per_task < task.total_rows ? begin + task.rows_per_task : task.total_rows;
+  int64_t offset = 0;
+  for (int32_t i = 0; i < task.group->target_count; ++i) {
+    const int64_t rows = task.group->targets[i].matrix->rows;
+    const int64_t from = begin > offset ? begin - offset : 0;
+    const int64_t to = end - offset < rows ? end - offset : rows;
+    if (from < to) {
+      project_rows(*task.engine, *task.group, task.layer_index, i, static_cast<int32_t>(from),
+                   static_cast<int32_t>(to), false);
+    }
+    offset += rows;
+  }
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+}  // namespace
+
+kernels::WeightRows weight_rows(const Matrix& m, int32_t row) {
+  const size_t blocks = static_cast<size_t>(m.blocks());
+  const bool four_bit = m.format == artifact::WeightFormat::kW4;
+  kernels::WeightRows w{};
+  w.value_stride = four_bit ? blocks * 16 : blocks * 32;
+  w.scale_stride = four_bit ? blocks * 2 : (blocks + 1) / 2;
+  w.values = m.values + static_cast<size_t>(row) * w.value_stride;
+  w.scales = m.scales + static_cast<size_t>(row) * w.scale_stride;
+  w.blocks = m.blocks();
+  w.four_bit = four_bit;
+  return w;
+}
+
+int32_t rows_per_task(const base::Parallel& parallel, int64_t rows, int64_t cols, bool is_logits) {
+  int64_t tasks = smaller(smaller(parallel.max_tasks, base::kMaxTasks), ceil_div(rows, 64));
+  if (!is_logits) tasks = smaller(tasks, rows * cols / kBytesPerTask);
+  if (tasks < 1) tasks = 1;
+  return static_cast<int32_t>(ceil_div(ceil_div(rows, tasks), 64) * 64);
+}
+
+bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook) {
+  Scratch& s = engine.scratch;
+  int64_t total = 0;
+  for (int32_t i = 0; i < group.target_count; ++i) total += group.targets[i].matrix->rows;
+  for (int32_t row = group.first_row; row < group.end_row; ++row) {
+    s.clipped[row].store(0, std::memory_order_relaxed);
+    for (int32_t i = 0; i < group.target_count; ++i) {
+      const LoraPair* pair = pair_of(s.row[row], layer_index, group.targets[i].projection);
+      if (pair) prepare_adapter(engine, group, i, row, *pair);
+    }
+  }
+  if (hook != Hook::kUnused && engine.parallel.active()) {
+    const bool is_logits = hook == Hook::kLogits;
+    const int32_t share = rows_per_task(engine.parallel, total, group.targets[0].matrix->cols, is_logits);
+    const int32_t tasks = static_cast<int32_t>(ceil_div(total, share));
+    GroupTask task{&engine, &group, layer_index, total, share};
+    if (tasks > 1 || is_logits) return base::run_tasks(engine.parallel, tasks, run_group_task, &task);
+  }
+  for (int32_t i = 0; i < group.target_count; ++i) {
+    project_rows(engine, group, layer_index, i, 0, group.targets[i].matrix->rows, true);
+  }
+  return true;
+}
+
+}  // namespace superslm::forward

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// LIN over a batch: projection groups and their split over the host's tasks.
+#pragma once
+
+#include "forward/engine.h"
+
+namespace superslm::forward {
+
+// One matrix of a group and where its rows go.
+struct Target {
+  const artifact::Matrix* matrix = nullptr;
+  artifact::Projection projection = artifact::kQ;  // its adapter pair; kProjectionCount: none
+  const uint8_t* bias = nullptr;
+  int32_t out_exponent = 0;  // Qout
+  bool adds = false;         // out = sat32(out + y), else out = sat32(y + bias)
+  int32_t* out = nullptr;    // of scratch row 0
+  size_t out_stride = 0;     // elements from row to row
+};
+
+// Matrices of the same input, computed together.
+struct Group {
+  Target targets[2];
+  int32_t target_count = 1;
+  int32_t in_exponent = 0;  // Qin
+  int32_t first_row = 0;    // scratch rows [first_row, end_row)
+  int32_t end_row = 0;
+};
+
+// How a group uses the host's hook. The logits step calls it for any number of tasks, a projection for two or
+// more.
+enum class Hook { kUnused, kProjection, kLogits };
+
+// Products of the quantised activations of the scratch rows with every matrix of the group; the clamps of
+// each row are in scratch.clipped afterwards. False when the hook failed.
+bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook);
+
+// The rows of a matrix from `row` on, as kernels see them.
+kernels::WeightRows weight_rows(const artifact::Matrix& matrix, int32_t row);
+
+// Rows of each task of a product of `rows` outputs by the rule of the hook; the task count by division.
+int32_t rows_per_task(const base::Parallel& parallel, int64_t rows, int64_t cols, bool is_logits);
+
+}  // namespace superslm::forward

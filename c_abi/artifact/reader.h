@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// A hostile .sslm file in, a checked model out (docs/sslm_format.md). The bytes are used in place.
+#pragma once
+
+#include "artifact/model_view.h"
+#include "base/damped_constants.h"
+#include "base/message.h"
+#include "text/tokenizer.h"
+
+namespace superslm::artifact {
+
+enum class ReadResult { ok, rejected, out_of_memory };
+
+struct Model {
+  ModelView view;
+  LayerView* layers = nullptr;  // view.layers; the only heap of a model
+  bool has_tokenizer = false;
+  text::Tokenizer tokenizer;
+  base::DampedConstants damped;  // where view.has_logit_scale
+};
+
+// `data` must stay mapped and unchanged until release. On any result but ok, `*out` holds nothing; on
+// rejected, `why` names the section or tensor and the field.
+ReadResult read(const uint8_t* data, size_t size, Model* out, base::Message* why);
+void release(Model* model);
+
+}  // namespace superslm::artifact

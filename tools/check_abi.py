@@ -1,0 +1,528 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""Proves that everything which repeats the public headers agrees with them.
+
+    python tools/check_abi.py [LIBRARY...]     the headers against: the contract's layouts, names and ordinals in C99,
+                                               C11, C++17 and C++20; the export lists in tools/exports/; what the given
+                                               libraries export; the ctypes layer; cffi's API mode; ctypeslib2's
+                                               reading of the headers; the table of verbs in docs/api.md
+    python tools/check_abi.py --write          writes the export lists from the headers, after a draft changed
+
+It also prints the verbs on tools/exports/refusing.txt, which are declared and exported but refuse every call; an
+empty list is the goal. SUPERSLM_STRICT=1 makes a missing compiler or tool an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "python_binding")]
+
+import abi_header  # noqa: E402
+from abi_header import Header  # noqa: E402
+from superslm import _abi  # noqa: E402
+
+INCLUDE = ROOT / "include"
+EXPORTS = ROOT / "tools/exports"
+STRICT = os.environ.get("SUPERSLM_STRICT") == "1"
+CTYPESLIB_PINS = ("ctypeslib2==2.4.0", "clang==18.1.8", "libclang==18.1.1")
+
+# The contract, written out a second time on purpose: struct: (size, alignment, {field: (offset, bytes)}).
+LAYOUTS: dict[str, tuple[int, int, dict[str, tuple[int, int]]]] = {
+    "sslm_config": (
+        16,
+        4,
+        {"max_batch": (0, 4), "max_chunk_budget": (4, 4), "max_layer_budget": (8, 4), "reserved": (12, 4)},
+    ),
+    "sslm_detok_state": (4, 1, {"pending_bytes": (0, 3), "pending_count": (3, 1)}),
+    "sslm_decode_params": (
+        48,
+        8,
+        {
+            "layer_budget": (0, 4),
+            "struct_size": (4, 4),
+            "mode": (8, 4),
+            "alpha_q15": (12, 4),
+            "anti_lm_max_order": (16, 4),
+            "top_k": (20, 4),
+            "q_ln2": (24, 8),
+            "q_b": (32, 8),
+            "q_c": (40, 8),
+        },
+    ),
+    "sslm_stats_out": (
+        32,
+        8,
+        {
+            "decode_step_ceiling": (0, 8),
+            "decode_step_actual": (8, 8),
+            "forced_token_count": (16, 8),
+            "kv_blocks_resident": (24, 4),
+            "schema_accepting": (28, 4),
+        },
+    ),
+    "sslm_kv_pool_stats_out": (
+        24,
+        8,
+        {
+            "struct_size": (0, 4),
+            "page_count": (4, 4),
+            "free_pages": (8, 4),
+            "shared_pages": (12, 4),
+            "page_positions": (16, 8),
+        },
+    ),
+    "sslm_seq_kv_stats_out": (
+        56,
+        8,
+        {
+            "struct_size": (0, 4),
+            "mode": (4, 4),
+            "origin": (8, 8),
+            "budget": (16, 4),
+            "reserved0": (20, 4),
+            "limit": (24, 8),
+            "context_length": (32, 8),
+            "mapped_private_pages": (40, 4),
+            "shared_pages": (44, 4),
+            "reserve_pages": (48, 4),
+            "materialized_pages": (52, 4),
+        },
+    ),
+    "sslm_parallel_for": (
+        24,
+        8,
+        {"run": (0, 8), "host_ctx": (8, 8), "max_tasks": (16, 4), "reserved": (20, 4)},
+    ),
+}
+STATUSES = (
+    "OK INVALID_ARGUMENT BUFFER_TOO_SMALL MISALIGNED_BUFFER ARTIFACT_REJECTED ADAPTER_MODEL_MISMATCH "
+    "RESTORE_MODEL_MISMATCH RESTORE_KV_MISMATCH MODEL_HAS_LIVE_SEQUENCES POOL_HAS_LIVE_HANDLES "
+    "ADAPTER_HAS_LIVE_SEQUENCES ADAPTER_SWAP_MIDTOKEN_REJECTED SEQ_RESET_MIDTOKEN_REJECTED PREFIX_FROZEN_REJECTED "
+    "KV_POOL_EXHAUSTED TOKEN_ID_OUT_OF_RANGE CONTEXT_CAP_EXCEEDED TOKEN_ID_UNMAPPED SCHEMA_NOT_FOUND "
+    "SCHEMA_BIND_REJECTED SCHEMA_SPAN_UNBOUND PREFIX_SCHEMA_MISMATCH RESTORE_SCHEMA_MISMATCH "
+    "SCHEMA_SPAN_UNREACHABLE SCHEMA_UNSATISFIABLE ALLOCATION_FAILED NUMERIC_STEP_REFUSED RESTORE_RESIDUAL_LOST "
+    "GPU_SHADER_BINARY_STALE KV_BUDGET_EXCEEDED"
+).split()
+MACROS = {
+    "SSLM_ABI_ALIGNMENT_BYTES": 64,
+    "SSLM_PARALLEL_FOR_MATVEC": 2,
+    "SSLM_PARALLEL_FOR_MAX_TASKS": 256,
+    "SSLM_DECODE_MODE_GREEDY": 0,
+    "SSLM_DECODE_MODE_DAMPED_GREEDY": 1,
+    "SSLM_DAMPED_GREEDY_DEFAULT_ALPHA_Q15": 65536,
+    "SSLM_DAMPED_GREEDY_DEFAULT_ANTI_LM_ORDER": 2,
+    "SSLM_DAMPED_GREEDY_DEFAULT_TOP_K": 6,
+}
+FROZEN_VERBS = 51
+
+COMPILERS = (
+    ("gcc", "c99"),
+    ("gcc", "c11"),
+    ("g++", "c++17"),
+    ("g++", "c++20"),
+    ("clang-19", "c99"),
+    ("clang-19", "c11"),
+    ("clang++-19", "c++17"),
+    ("clang++-19", "c++20"),
+)
+
+Problems = list[str]
+
+
+def compare(what: str, wanted: Any, got: Any) -> Problems:
+    """One line for each difference of two values; dicts and lists are compared by entry."""
+    if isinstance(wanted, dict) and isinstance(got, dict):
+        keys = [*wanted, *(key for key in got if key not in wanted)]
+        return [p for key in keys for p in compare(f"{what}: {key}", wanted.get(key), got.get(key))]
+    if isinstance(wanted, list) and isinstance(got, list) and set(wanted) != set(got):
+        missing = [f"{what}: {name} is missing" for name in wanted if name not in set(got)]
+        return missing + [f"{what}: {name} is not in the headers" for name in got if name not in set(wanted)]
+    return [] if wanted == got else [f"{what}: {got}, expected {wanted}"]
+
+
+def layouts_of(header: Header) -> dict[str, Any]:
+    """The contract's layouts, and for draft structs those of the ctypes layer."""
+    return {name: LAYOUTS.get(name) or ctypes_layout(getattr(_abi, name)) for name in header.structs}
+
+
+# ---- The headers themselves ----
+
+
+def check_names(frozen: Header, drafts: Header) -> Problems:
+    """Names and ordinals that the contract fixes."""
+    names = [f"SSLM_{name}" for name in STATUSES]
+    ordinals = {**{name: i for i, name in enumerate(names)}, "SSLM_STATUS_NEXT_FREE": len(names)}
+    problems = compare("sslm_status", ordinals, frozen.enums.get("sslm_status"))
+    spans = {"SSLM_SPAN_PROMPT": 0, "SSLM_SPAN_SCHEMA_CONTENT": 1}
+    problems += compare("sslm_span_kind", spans, frozen.enums.get("sslm_span_kind"))
+    if frozen.status_list != names:
+        problems.append("SSLM_STATUS_ENUM_LIST: not the statuses in ordinal order")
+    if len(frozen.functions) != FROZEN_VERBS:
+        problems.append(f"sslm_abi.h declares {len(frozen.functions)} verbs, expected {FROZEN_VERBS}")
+    problems += [
+        f"sslm_ext.h: {n} is not an sslm_ext_ name" for n in drafts.functions if not n.startswith("sslm_ext_")
+    ]
+    problems += compare("structs", sorted(LAYOUTS), sorted(frozen.structs))
+    return problems + compare("macros", MACROS, {k: v for k, v in frozen.macros.items() if k in MACROS})
+
+
+def probe_source(header: Header) -> str:
+    """A C program that prints every layout and macro, one `name value...` a line."""
+    lines = ["#include <stdio.h>", "#define SSLM_ENABLE_DRAFT_EXTENSIONS", '#include "superslm/sslm_ext.h"']
+    lines += [f"struct align_{s} {{ char c; {s} value; }};" for s in header.structs]
+    lines += ["int main(void) {"]
+    for name, members in header.structs.items():
+        lines.append(
+            f'printf("{name} %d %d\\n", (int)sizeof({name}), (int)offsetof(struct align_{name}, value));'
+        )
+        for m in members:
+            size = f"(int)sizeof((({name}*)0)->{m.name})"
+            lines.append(f'printf("{name}.{m.name} %d %d\\n", (int)offsetof({name}, {m.name}), {size});')
+    lines += [f'printf("{macro} %lld 0\\n", (long long){macro});' for macro in header.macros]
+    lines += ['printf("SSLM_SCHEMA_NONE %d 0\\n", SSLM_SCHEMA_NONE != 0);']
+    return "\n".join([*lines, "return 0;", "}", ""])
+
+
+def read_probe(text: str) -> dict[str, Any]:
+    """The layouts a probe printed."""
+    layouts: dict[str, Any] = {}
+    for name, first, second in (line.split() for line in text.splitlines()):
+        struct, dot, member = name.partition(".")
+        if dot:
+            layouts[struct][2][member] = (int(first), int(second))
+        else:
+            layouts[name] = (int(first), int(second), {}) if not name.startswith("SSLM_") else int(first)
+    return layouts
+
+
+def check_compilers(header: Header) -> Problems:
+    """Layouts and macros as C99, C11, C++17 and C++20 compilers see them."""
+    wanted = {**layouts_of(header), **header.macros, "SSLM_SCHEMA_NONE": 0}
+    problems: Problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        for compiler, standard in COMPILERS:
+            if not shutil.which(compiler):
+                problems += missing(compiler)
+                continue
+            source = Path(folder, "probe.cpp" if "++" in compiler else "probe.c")
+            source.write_text(probe_source(header))
+            flags = [f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{INCLUDE}"]
+            program = str(source.with_suffix(""))
+            done = subprocess.run(
+                [compiler, *flags, str(source), "-o", program], capture_output=True, text=True
+            )
+            if done.returncode != 0:
+                problems.append(f"{compiler} -std={standard}: {done.stderr}")
+                continue
+            got = read_probe(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+            problems += compare(f"{compiler} -std={standard}", wanted, got)
+    return problems
+
+
+# ---- Export lists, libraries, docs ----
+
+
+def list_file(name: str) -> list[str]:
+    """The names in a file of tools/exports, comments and blank lines dropped."""
+    path = EXPORTS / name
+    lines = (
+        [line.partition("#")[0].strip() for line in path.read_text().splitlines()] if path.is_file() else []
+    )
+    return [line for line in lines if line]
+
+
+def check_lists(frozen: Header, drafts: Header) -> Problems:
+    """The two committed export lists, and the list of refusing verbs."""
+    problems = compare("tools/exports/frozen.txt", list(frozen.functions), list_file("frozen.txt"))
+    problems += compare("tools/exports/ext.txt", list(drafts.functions), list_file("ext.txt"))
+    known = {*frozen.functions, *drafts.functions}
+    unknown = [name for name in list_file("refusing.txt") if name not in known]
+    return problems + [f"tools/exports/refusing.txt: {name} is not in the headers" for name in unknown]
+
+
+def exports_of(library: Path) -> list[str]:
+    """The names a shared library exports."""
+    tool = next((t for t in ("nm", "llvm-nm-19", "llvm-nm") if shutil.which(t)), None)
+    if not tool:
+        raise SystemExit("error: nm was not found; install binutils or llvm")
+    table = ["-g"] if library.suffix == ".dylib" else ["-D"]
+    command = [tool, *table, "--defined-only", str(library)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = [line.split()[-1] for line in text.splitlines() if line.strip()]
+    return [name.partition("@")[0].removeprefix("_" if library.suffix == ".dylib" else "") for name in names]
+
+
+def check_library(library: Path, header: Header) -> Problems:
+    """The library exports the headers' functions and nothing else, and can be asked for each."""
+    problems = compare(f"exports of {library}", list(header.functions), exports_of(library))
+    loaded = ctypes.CDLL(str(library))
+    return problems + [
+        f"{library}: {name} does not resolve" for name in header.functions if not hasattr(loaded, name)
+    ]
+
+
+def check_docs(header: Header) -> Problems:
+    """Every function has a heading or table row of its own in docs/api.md, and no other name has one."""
+    path = ROOT / "docs/api.md"
+    if not path.is_file():
+        return []
+    named = re.findall(r"^(?:\|\s*|#+\s*)`?(sslm_\w+)", path.read_text(), re.M)
+    known = {*header.structs, *header.enums}
+    return compare("docs/api.md", list(header.functions), [n for n in dict.fromkeys(named) if n not in known])
+
+
+# ---- Other readings of the headers ----
+
+
+def ctypes_layout(struct: type[ctypes.Structure]) -> Any:
+    """Size, alignment and fields of a ctypes structure; padding fields left out."""
+    fields = {
+        entry[0]: (getattr(struct, entry[0]).offset, ctypes.sizeof(entry[1]))
+        for entry in struct._fields_
+        if not entry[0].startswith("PADDING_")
+    }
+    return (ctypes.sizeof(struct), ctypes.alignment(struct), fields)
+
+
+def c_type(kind: Any) -> str:
+    """The C spelling of a ctypes type, const left out and char strings as char*."""
+    simple = {
+        None: "void",
+        ctypes.c_int32: "int32_t",
+        ctypes.c_uint32: "uint32_t",
+        ctypes.c_int64: "int64_t",
+        ctypes.c_size_t: "size_t",
+        ctypes.c_uint8: "uint8_t",
+        ctypes.c_char: "char",
+        ctypes.c_char_p: "char*",
+        ctypes.c_void_p: "void*",
+    }
+    if kind in simple:
+        return simple[kind]
+    if issubclass(kind, ctypes._Pointer):
+        name = kind._type_.__name__
+        is_handle = name.endswith("_s") and not name.startswith("LP_")
+        return name.removesuffix("_s") if is_handle else c_type(kind._type_) + "*"
+    return kind.__name__
+
+
+def plain_type(kind: str, header: Header) -> str:
+    """A C type of the headers as `c_type` spells it: enums are int, which ctypes also spells int32_t."""
+    kind = kind.removeprefix("const ")
+    return "int32_t" if kind in header.enums else kind
+
+
+def check_ctypes(header: Header) -> Problems:
+    """python_binding/superslm/_abi.py: structs, signatures, statuses and macros."""
+    problems: Problems = []
+    declared = {struct.__name__: ctypes_layout(struct) for struct in _abi.STRUCTS}
+    problems += compare("_abi.py", layouts_of(header), declared)
+    for name, members in header.structs.items():
+        fields = [entry[0] for entry in getattr(_abi, name)._fields_]
+        problems += compare(f"_abi.py: order of {name}", [m.name for m in members], fields)
+    signatures = {**_abi.VERBS, **_abi.EXTENSIONS}
+    wanted = {
+        f.name: [plain_type(t, header) for t in (f.result, *(p.type for p in f.parameters))]
+        for f in header.functions.values()
+    }
+    got = {
+        name: [c_type(result), *map(c_type, arguments)] for name, (result, arguments) in signatures.items()
+    }
+    for name in dict.fromkeys([*wanted, *got]):
+        if wanted.get(name) != got.get(name):
+            problems.append(f"_abi.py: {name} is {got.get(name)}, expected {wanted.get(name)}")
+    statuses = {status.name: int(status) for status in _abi.Status}
+    problems += compare("_abi.py: Status", {f"SSLM_{n}": i for i, n in enumerate(STATUSES)}, statuses)
+    problems += compare(
+        "_abi.py: SpanKind", header.enums["sslm_span_kind"], {s.name: int(s) for s in _abi.SpanKind}
+    )
+    skipped = {"SSLM_HAS_PAGED_KV_ABI"}  # a compile-time test
+    macros = {name: value for name, value in header.macros.items() if name not in skipped}
+    return problems + compare("_abi.py: macros", macros, {name: getattr(_abi, name, None) for name in macros})
+
+
+def check_cffi(header: Header, library: Path) -> Problems:
+    """cffi in API mode compiles the declarations against the headers and calls the library."""
+    try:
+        import cffi
+    except ImportError:
+        return missing("cffi")
+    builder = cffi.FFI()
+    constants = "".join(f"#define {name} {value}\n" for name, value in header.macros.items())
+    builder.cdef(constants + header.text)
+    source = '#define SSLM_ENABLE_DRAFT_EXTENSIONS\n#include "superslm/sslm_ext.h"\n'
+    link = [str(library), f"-Wl,-rpath,{library.parent}"]
+    builder.set_source("superslm_cffi_probe", source, include_dirs=[str(INCLUDE)], extra_link_args=link)
+    with tempfile.TemporaryDirectory() as folder:
+        builder.compile(tmpdir=folder)
+        sys.path.insert(0, folder)
+        try:
+            probe = importlib.import_module("superslm_cffi_probe")
+        finally:
+            sys.path.remove(folder)
+        ffi, lib = probe.ffi, probe.lib
+        got = {
+            name: (
+                ffi.sizeof(name),
+                ffi.alignof(name),
+                {
+                    m.name: (
+                        ffi.offsetof(name, m.name),
+                        ffi.sizeof(dict(ffi.typeof(name).fields)[m.name].type),
+                    )
+                    for m in members
+                },
+            )
+            for name, members in header.structs.items()
+        }
+        problems = compare("cffi", layouts_of(header), got)
+        problems += [f"cffi: {name} is missing" for name in header.functions if not hasattr(lib, name)]
+        if lib.sslm_model_unmap(ffi.NULL) != lib.SSLM_INVALID_ARGUMENT:
+            problems.append("cffi: sslm_model_unmap(NULL) is not SSLM_INVALID_ARGUMENT")
+        if ffi.string(lib.sslm_ext_status_name(lib.SSLM_OK)) != b"SSLM_OK":
+            problems.append("cffi: sslm_ext_status_name(SSLM_OK) is not SSLM_OK")
+    return problems
+
+
+def ctypeslib_module(library: Path, folder: Path) -> Path:
+    """What ctypeslib2 makes of the headers; it is installed into .cache/ctypeslib2 with exact pins."""
+    venv = ROOT / ".cache/ctypeslib2"
+    if not (venv / "bin/clang2py").is_file():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+        pip = [str(venv / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        # ctypeslib2 imports pkg_resources, which newer interpreters and setuptools leave out.
+        subprocess.run([*pip, *CTYPESLIB_PINS, "setuptools<80"], check=True)
+    (clang,) = venv.glob("lib/python*/site-packages/clang/native/libclang.so")
+    include = subprocess.run(
+        ["gcc", "-print-file-name=include"], capture_output=True, text=True, check=True
+    ).stdout
+    out, umbrella = folder / "generated.py", folder / "superslm_all.h"
+    umbrella.write_text('#define SSLM_ENABLE_DRAFT_EXTENSIONS\n#include "superslm/sslm_ext.h"\n')
+    headers = [str(INCLUDE / "superslm" / name) for name in ("sslm_abi.h", "parallel_for.h", "sslm_ext.h")]
+    arguments = f"-DSSLM_ENABLE_DRAFT_EXTENSIONS -I{INCLUDE} -I{include.strip()}"
+    command = [
+        str(venv / "bin/clang2py"),
+        f"--clang-args={arguments}",
+        "-l",
+        str(library),
+        *headers,
+        "-o",
+        str(out),
+    ]
+    environment = {**os.environ, "CLANG_LIBRARY_PATH": str(clang)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not out.is_file():
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return out
+
+
+def check_ctypeslib(header: Header, library: Path) -> Problems:
+    """ctypeslib2 generates the same structs, statuses and signatures as ours."""
+    if sysconfig.get_platform().startswith("win") or not shutil.which("gcc"):
+        return missing("ctypeslib2's compiler")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            source = ctypeslib_module(library, Path(folder)).read_text()
+        except (OSError, subprocess.CalledProcessError, RuntimeError) as error:
+            return [f"ctypeslib2: {error}"]
+    generated: dict[str, Any] = {"__name__": "generated", "__file__": str(library)}
+    exec(compile(source, "generated.py", "exec"), generated)
+    got = {n: ctypes_layout(generated[n]) for n in header.structs if n in generated}
+    problems = compare("ctypeslib2", layouts_of(header), got)
+    for i, name in enumerate(STATUSES):
+        problems += compare(f"ctypeslib2: SSLM_{name}", i, generated.get(f"SSLM_{name}"))
+    for name, (result, arguments) in {**_abi.VERBS, **_abi.EXTENSIONS}.items():
+        function = generated.get(name)
+        if function is None:
+            problems.append(f"ctypeslib2: {name} is missing")
+            continue
+        sizes = [ctypes.sizeof(kind) for kind in (result, *arguments)]
+        problems += compare(
+            f"ctypeslib2: sizes in {name}",
+            sizes,
+            [ctypes.sizeof(k) for k in (function.restype, *function.argtypes)],
+        )
+    return problems
+
+
+def missing(tool: str) -> Problems:
+    """A tool that is not there: a problem where everything must be checked, a note elsewhere."""
+    if STRICT:
+        return [f"{tool} was not found"]
+    print(f"note: {tool} was not found, its check is left out")
+    return []
+
+
+# ---- Command ----
+
+
+def write_lists(frozen: Header, drafts: Header) -> None:
+    """Writes the export lists from the headers."""
+    EXPORTS.mkdir(exist_ok=True)
+    for name, header in (("frozen.txt", frozen), ("ext.txt", drafts)):
+        (EXPORTS / name).write_text("\n".join(header.functions) + "\n")
+
+
+def checks(libraries: Sequence[Path]) -> dict[str, Callable[[], Problems]]:
+    """All checks by name; those that need a library are made for each one, or for the first."""
+    frozen = abi_header.read(INCLUDE, abi_header.FROZEN_HEADERS)
+    drafts = abi_header.read(INCLUDE, abi_header.EXTENSION_HEADERS)
+    both = abi_header.read(INCLUDE, (*abi_header.FROZEN_HEADERS, *abi_header.EXTENSION_HEADERS))
+    made: dict[str, Callable[[], Problems]] = {
+        "names and ordinals": lambda: check_names(frozen, drafts),
+        "layouts in C and C++": lambda: check_compilers(both),
+        "export lists": lambda: check_lists(frozen, drafts),
+        "ctypes": lambda: check_ctypes(both),
+        "docs": lambda: check_docs(both),
+    }
+    for library in libraries:
+        made[f"exports of {library}"] = lambda library=library: check_library(library, both)
+    if libraries:
+        made["cffi"] = lambda: check_cffi(both, libraries[0])
+        made["ctypeslib2"] = lambda: check_ctypeslib(both, libraries[0])
+    return made
+
+
+def main() -> int:
+    """Runs the checks and prints one line for each; returns 1 when there is a difference."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("libraries", nargs="*", type=Path, metavar="LIBRARY")
+    parser.add_argument("--write", action="store_true", help="write the export lists from the headers")
+    arguments = parser.parse_args()
+    if arguments.write:
+        write_lists(
+            abi_header.read(INCLUDE, abi_header.FROZEN_HEADERS),
+            abi_header.read(INCLUDE, abi_header.EXTENSION_HEADERS),
+        )
+    failed = 0
+    for name, function in checks([library.resolve() for library in arguments.libraries]).items():
+        problems = function()
+        failed += len(problems)
+        print(
+            "\n".join([f"{'FAILED' if problems else 'ok':6} {name}", *(f"       {p}" for p in problems)]),
+            flush=True,
+        )
+    refusing = list_file("refusing.txt")
+    print(f"verbs that refuse every call: {', '.join(refusing) or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -96,7 +96,7 @@ bool choose(const Engine& engine, Entry& entry, int32_t* logits) {
 // residuals are in scratch and not committed yet.
 int32_t finish(Engine& engine, Entry* entries, int32_t count, bool from_layers) {
   Scratch& s = engine.scratch;
-  const int32_t* residuals[forward::kMaxRows];
+  const int32_t* residuals[forward::kMaxRows] = {};
   for (int32_t i = 0; i < count; ++i)
     residuals[i] = from_layers ? s.row[i].residual : entries[i].state->residual;
   const bool ok = forward::logits(engine, residuals, count, s.logit);

@@ -102,4 +102,16 @@ struct ModelView {
   size_t schemas_size = 0;
 };
 
+// 8 or 4 where all weight matrices have that format, else 0.
+inline int32_t weight_bits(const ModelView& model) {
+  int64_t eight = 0, four = 0;
+  const auto count = [&](const Matrix& matrix) { (matrix.format == WeightFormat::kW8 ? eight : four) += 1; };
+  count(model.embedding);
+  count(model.head);
+  for (int32_t l = 0; l < model.layer_count; ++l) {
+    for (const Matrix& weights : model.layers[l].weights) count(weights);
+  }
+  return four == 0 ? 8 : eight == 0 ? 4 : 0;
+}
+
 }  // namespace superslm::artifact

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * SPDX-FileCopyrightText: SuperSLM contributors */
+
+/* What every cell program shares: checks that name the call that failed, artifacts from the command line, and
+ * the few lines it takes to make a pool, a workspace or a conversation.
+ *
+ *   program ARTIFACT... [CELL...]      runs the named cells, or all of them; exits 1 at the first failure. */
+#ifndef SUPERSLM_TESTS_CHECK_H
+#define SUPERSLM_TESTS_CHECK_H
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SSLM_ENABLE_DRAFT_EXTENSIONS
+#include "superslm/sslm_abi.h"
+#include "superslm/sslm_ext.h"
+#include "sslm_test.h"
+
+/* ---- Checks ---- */
+
+static const char* check_cell = "(start)";
+
+static inline void check_fail(const char* file, int line, const char* format, ...) {
+  va_list arguments;
+  fprintf(stderr, "%s:%d: cell %s: ", file, line, check_cell);
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, "\n");
+  exit(1);
+}
+
+#define CHECK(condition) \
+  do { \
+    if (!(condition)) check_fail(__FILE__, __LINE__, "expected %s", #condition); \
+  } while (0)
+
+#define CHECK_INT(expression, expected) \
+  do { \
+    const long long check_got = (long long)(expression); \
+    const long long check_want = (long long)(expected); \
+    if (check_got != check_want) \
+      check_fail(__FILE__, __LINE__, "%s is %lld, expected %lld", #expression, check_got, check_want); \
+  } while (0)
+
+/* The call returns exactly this status; STATUS(KV_POOL_EXHAUSTED, sslm_seq_create(...)). */
+#define STATUS(name, call) \
+  do { \
+    const sslm_status check_status = (call); \
+    if (check_status != SSLM_##name) \
+      check_fail(__FILE__, __LINE__, "%s returned %s, expected %s", #call, \
+                 sslm_ext_status_name(check_status), "SSLM_" #name); \
+  } while (0)
+
+#define OK(call) STATUS(OK, call)
+
+/* ---- Memory ---- */
+
+static inline void* check_alloc(size_t bytes) {
+  void* block = malloc(bytes ? bytes : 1);
+  if (block == NULL) check_fail(__FILE__, __LINE__, "out of memory for %lu bytes", (unsigned long)bytes);
+  return block;
+}
+
+/* Memory at a multiple of 64, plus an offset for misalignment tests; never freed one by one. */
+static inline void* aligned(size_t bytes) {
+  char* block = (char*)check_alloc(bytes + 2 * SSLM_ABI_ALIGNMENT_BYTES);
+  const uintptr_t past = (uintptr_t)block % SSLM_ABI_ALIGNMENT_BYTES;
+  return block + (past ? SSLM_ABI_ALIGNMENT_BYTES - past : 0);
+}
+
+/* ---- Artifacts ---- */
+
+enum { CHECK_MAX_ARTIFACTS = 8 };
+static struct {
+  const char* path;
+  void* data;
+  size_t size;
+} check_artifacts[CHECK_MAX_ARTIFACTS];
+static int check_artifact_count = 0;
+
+static inline void check_load(const char* path) {
+  FILE* file = fopen(path, "rb");
+  long size;
+  if (file == NULL) check_fail(__FILE__, __LINE__, "cannot open %s", path);
+  if (check_artifact_count == CHECK_MAX_ARTIFACTS) check_fail(__FILE__, __LINE__, "too many artifacts");
+  fseek(file, 0, SEEK_END);
+  size = ftell(file);
+  fseek(file, 0, SEEK_SET);
+  check_artifacts[check_artifact_count].path = path;
+  check_artifacts[check_artifact_count].size = (size_t)size;
+  check_artifacts[check_artifact_count].data = aligned((size_t)size);
+  if (fread(check_artifacts[check_artifact_count].data, 1, (size_t)size, file) != (size_t)size)
+    check_fail(__FILE__, __LINE__, "cannot read %s", path);
+  fclose(file);
+  ++check_artifact_count;
+}
+
+/* A model of the n-th artifact of the command line. */
+static inline sslm_model map_artifact(int index) {
+  sslm_model model = NULL;
+  if (index >= check_artifact_count)
+    check_fail(__FILE__, __LINE__, "this cell needs %d artifacts on the command line", index + 1);
+  OK(sslm_model_map(check_artifacts[index].data, check_artifacts[index].size, &model));
+  CHECK(model != NULL);
+  return model;
+}
+
+static inline sslm_ext_model_info_out info_of(sslm_model model) {
+  sslm_ext_model_info_out info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  OK(sslm_ext_model_info(model, &info));
+  return info;
+}
+
+/* ---- Pools and workspaces; the byte every pool buffer is filled with shows what nobody wrote ---- */
+
+enum { CHECK_FILL = 0x5A };
+
+typedef struct pool_memory {
+  sslm_kv_pool pool;
+  unsigned char* buffer;
+  size_t size;
+} pool_memory;
+
+enum { BLOCK_POOL = 0, PAGE_POOL = 1, CONTIGUOUS_POOL = 2, POOL_KINDS = 3 };
+
+static inline size_t pool_bytes(sslm_model model, int kind, uint32_t count) {
+  if (kind == BLOCK_POOL)
+    return count * sslm_kv_block_size(model) + sslm_kv_pool_overhead_size(model, count);
+  if (kind == PAGE_POOL)
+    return count * sslm_kv_page_size(model) + sslm_kv_page_pool_overhead_size(model, count);
+  return sslm_kv_pool_contiguous_size(model, count);
+}
+
+static inline sslm_status create_pool(int kind, sslm_model model, void* buffer, size_t size, uint32_t count,
+                               sslm_kv_pool* out) {
+  if (kind == BLOCK_POOL) return sslm_kv_pool_create(model, buffer, size, count, out);
+  if (kind == PAGE_POOL) return sslm_kv_page_pool_create(model, buffer, size, count, out);
+  return sslm_kv_pool_create_contiguous(model, buffer, size, count, out);
+}
+
+static inline pool_memory make_pool(sslm_model model, int kind, uint32_t count) {
+  pool_memory memory;
+  memory.size = pool_bytes(model, kind, count);
+  memory.buffer = (unsigned char*)aligned(memory.size);
+  memset(memory.buffer, CHECK_FILL, memory.size);
+  OK(create_pool(kind, model, memory.buffer, memory.size, count, &memory.pool));
+  CHECK(memory.pool != NULL);
+  return memory;
+}
+
+static inline uint32_t free_pages(sslm_kv_pool pool) {
+  sslm_kv_pool_stats_out stats;
+  memset(&stats, 0, sizeof(stats));
+  stats.struct_size = sizeof(stats);
+  OK(sslm_kv_pool_stats(pool, &stats));
+  return stats.free_pages;
+}
+
+/* A workspace for calls of up to `batch` sequences and `chunk` tokens. */
+static inline sslm_workspace make_workspace(sslm_model model, int32_t batch, int32_t chunk) {
+  sslm_config config;
+  sslm_workspace ws = NULL;
+  size_t size;
+  config.max_batch = batch;
+  config.max_chunk_budget = chunk;
+  config.max_layer_budget = info_of(model).layers;
+  config.reserved = 0;
+  size = sslm_workspace_size(model, &config);
+  CHECK(size > 0);
+  OK(sslm_workspace_create(model, &config, aligned(size), size, &ws));
+  return ws;
+}
+
+/* ---- Sequences ---- */
+
+static inline sslm_seq make_seq(sslm_model model, sslm_kv_pool pool) {
+  sslm_seq seq = NULL;
+  OK(sslm_seq_create(model, &pool, &seq));
+  CHECK(seq != NULL);
+  return seq;
+}
+
+static inline sslm_seq make_budgeted(sslm_model model, sslm_kv_pool pool, int32_t budget) {
+  sslm_seq seq = NULL;
+  OK(sslm_seq_create_budgeted(model, &pool, budget, &seq));
+  CHECK(seq != NULL);
+  return seq;
+}
+
+/* A deterministic run of token ids; different seeds differ. */
+static inline int32_t* token_run(sslm_model model, int32_t count, uint32_t seed) {
+  const uint32_t vocab = (uint32_t)info_of(model).vocab;
+  int32_t* tokens = (int32_t*)check_alloc(sizeof(int32_t) * (size_t)(count + 1));
+  uint32_t x = seed * 2654435761u + 12345u;
+  int32_t i;
+  for (i = 0; i < count; ++i) {
+    x = x * 1664525u + 1013904223u;
+    tokens[i] = (int32_t)((x >> 8) % vocab);
+  }
+  return tokens;
+}
+
+/* Prefills all tokens in one call. */
+static inline void prefill(sslm_model model, sslm_seq seq, const int32_t* tokens, int32_t count, sslm_workspace ws) {
+  int32_t consumed = -7;
+  OK(sslm_prefill(model, seq, tokens, count, count > 0 ? count : 1, SSLM_SPAN_PROMPT, ws, &consumed));
+  CHECK_INT(consumed, count);
+}
+
+static inline void prefill_run(sslm_model model, sslm_seq seq, int32_t count, uint32_t seed, sslm_workspace ws) {
+  int32_t* tokens = token_run(model, count, seed);
+  prefill(model, seq, tokens, count, ws);
+  free(tokens);
+}
+
+static inline void prefill_prefix(sslm_model model, sslm_prefix prefix, int32_t count, uint32_t seed,
+                           sslm_workspace ws) {
+  int32_t* tokens = token_run(model, count, seed);
+  int32_t consumed = -7;
+  OK(sslm_prefix_prefill(model, prefix, tokens, count, count > 0 ? count : 1, SSLM_SPAN_PROMPT, ws,
+                         &consumed));
+  CHECK_INT(consumed, count);
+  free(tokens);
+}
+
+/* One greedy call of the first release's verb. */
+static inline sslm_status step(sslm_model model, sslm_seq* seqs, int32_t n, int32_t layer_budget, sslm_workspace ws,
+                        int32_t* out) {
+  sslm_decode_params params;
+  memset(&params, 0, sizeof(params));
+  params.layer_budget = layer_budget;
+  return sslm_decode_step(model, seqs, n, &params, ws, out);
+}
+
+/* One whole token of one sequence. */
+static inline int32_t decode_token(sslm_model model, sslm_seq seq, sslm_workspace ws) {
+  int32_t token = -9;
+  OK(step(model, &seq, 1, info_of(model).layers, ws, &token));
+  CHECK(token >= 0);
+  return token;
+}
+
+static inline void decode_run(sslm_model model, sslm_seq seq, int32_t count, sslm_workspace ws, int32_t* out) {
+  int32_t i;
+  for (i = 0; i < count; ++i) {
+    const int32_t token = decode_token(model, seq, ws);
+    if (out != NULL) out[i] = token;
+  }
+}
+
+/* Leaves a sequence with a pending token unfinished after `layers` layers. */
+static inline void rest_mid_token(sslm_model model, sslm_seq seq, int32_t layers, sslm_workspace ws) {
+  int32_t token = -9;
+  OK(step(model, &seq, 1, layers, ws, &token));
+  CHECK_INT(token, -1);
+}
+
+/* ---- Blobs: a sequence's whole state, so the witness of "unchanged" and "equal" ---- */
+
+typedef struct blob {
+  unsigned char* bytes;
+  size_t size;
+} blob;
+
+static inline blob save(sslm_seq seq) {
+  blob out;
+  out.size = 0;
+  STATUS(BUFFER_TOO_SMALL, sslm_seq_save(seq, NULL, &out.size));
+  out.bytes = (unsigned char*)check_alloc(out.size);
+  OK(sslm_seq_save(seq, out.bytes, &out.size));
+  return out;
+}
+
+static inline int equal_blobs(blob a, blob b) { return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0; }
+
+static inline void check_blobs(const char* file, int line, const char* what, blob got, blob want) {
+  size_t i;
+  if (got.size != want.size)
+    check_fail(file, line, "%s: %lu bytes, expected %lu", what, (unsigned long)got.size,
+               (unsigned long)want.size);
+  for (i = 0; i < got.size; ++i)
+    if (got.bytes[i] != want.bytes[i])
+      check_fail(file, line, "%s: blobs differ first at byte %lu (%d, expected %d)", what, (unsigned long)i,
+                 got.bytes[i], want.bytes[i]);
+  free(got.bytes);
+  free(want.bytes);
+}
+
+/* Both sequences hold the same state: residual, counts, rows, everything a save carries. */
+#define CHECK_SAME(seq_a, seq_b) \
+  check_blobs(__FILE__, __LINE__, #seq_a " against " #seq_b, save(seq_a), save(seq_b))
+
+/* The sequence still holds the state of a blob taken before; frees the blob. */
+#define CHECK_UNCHANGED(seq, before) check_blobs(__FILE__, __LINE__, #seq " changed", save(seq), before)
+
+/* ---- The program ---- */
+
+typedef struct cell {
+  const char* name;
+  void (*run)(void);
+} cell;
+
+/* A row of a program's table: the function's name is the promise. */
+#define CELL(function) {#function, function}
+
+static inline int run_cells(int argc, char** argv, const cell* cells, int count) {
+  int selected = 0, i, j;
+  for (i = 1; i < argc; ++i) {
+    const size_t length = strlen(argv[i]);
+    if (length > 5 && strcmp(argv[i] + length - 5, ".sslm") == 0)
+      check_load(argv[i]);
+    else
+      ++selected;
+  }
+  for (j = 0; j < count; ++j) {
+    int wanted = selected == 0;
+    for (i = 1; i < argc; ++i) wanted |= strcmp(argv[i], cells[j].name) == 0;
+    if (!wanted) continue;
+    if (selected) --selected;
+    check_cell = cells[j].name;
+    cells[j].run();
+    printf("ok %s\n", cells[j].name);
+    fflush(stdout);
+  }
+  if (selected > 0) {
+    fprintf(stderr, "%d of the named cells are not in this program\n", selected);
+    return 2;
+  }
+  return 0;
+}
+
+#define CELLS(table) \
+  int main(int argc, char** argv) { return run_cells(argc, argv, table, (int)(sizeof(table) / sizeof(table[0]))); }
+
+#endif /* SUPERSLM_TESTS_CHECK_H */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// Feeds tokens to an artifact and prints the digests of residuals, logits, K and V, for comparison with another
-// engine's: engine_golden FILE decode|N TOKEN... With "decode" each token goes layer by layer; with a number, all go
-// through prefill in chunks of N.
+// Feeds tokens to an artifact and prints the digests of residuals, logits, K and V, for comparison with
+// another engine's: engine_golden FILE decode|N TOKEN... With "decode" each token goes layer by layer; with a
+// number, all go through prefill in chunks of N.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -131,8 +131,9 @@ int main(int argc, char** argv) {
   run.print_cache();
   const decode::SaturationCounts& c = run.state.counts;
   std::printf("counts %llu %llu %llu %llu %llu\n", static_cast<unsigned long long>(c.total),
-              static_cast<unsigned long long>(c.value_landing), static_cast<unsigned long long>(c.key_landing),
-              static_cast<unsigned long long>(c.rotary_query), static_cast<unsigned long long>(c.rotary_key));
+              static_cast<unsigned long long>(c.value_landing),
+              static_cast<unsigned long long>(c.key_landing), static_cast<unsigned long long>(c.rotary_query),
+              static_cast<unsigned long long>(c.rotary_key));
   artifact::release(&run.model);
   return 0;
 }

@@ -140,6 +140,10 @@ def _shapes() -> list[FixtureSpec]:
         F("cap65", "a cap of 65 positions", cap=65, centred=True),
         F("cap4096", "a cap of 4096 positions", cap=4096, centred=True),
         F("cap32768", "a cap of 32768 positions", cap=32768, architecture="qwen2"),
+        F("cap32768_hd128", "the same with head_dim 128", cap=32768, head_dim=128, hidden=256),
+        F("cells", "the model of the contract cells", cap=4096, head_dim=64, layers=4),
+        F("cells_other", "another model of that shape", cap=4096, head_dim=64, layers=4, seed=2),
+        F("equal_logits", "a head of zeros, so that all logits tie", tied=False, scale={"head": 0.0}),
     ]
 
 

@@ -23,8 +23,8 @@ SUPERSLM_API uint64_t sslm_test_allocation_count(void);
 /* Pins the positions per page of every model; 0 restores the page rule. Set it before any pool is made. */
 SUPERSLM_API void sslm_test_pin_page_positions(int64_t positions);
 
-/* Selects a kernel tier by name; 0 when this machine or build does not have it. */
-SUPERSLM_API int sslm_test_force_tier(const char* name);
+/* Times the mutex of any pool was taken since the program started. */
+SUPERSLM_API uint64_t sslm_test_pool_lock_count(void);
 
 /* The residual (`hidden` values) at which the sequence rests. */
 SUPERSLM_API sslm_status sslm_test_seq_residual(sslm_seq seq, int32_t* out);

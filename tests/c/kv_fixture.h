@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// What the tests of the rooms kv/ and blob/ share: checks, pool memory, and holders filled with known bytes in place
-// of a model's rows.
+// What the tests of the rooms kv/ and blob/ share: checks, pool memory, and holders filled with known bytes
+// in place of a model's rows.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 #include "kv/pool.h"
 #include "kv/seams.h"
 
-#define CHECK(condition)                                                                   \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
+#define CHECK(condition)                                                                              \
+  do {                                                                                                \
+    if (!(condition)) {                                                                               \
       std::fprintf(stderr, "%s:%d: %s: expected %s\n", __FILE__, __LINE__, current_test, #condition); \
-      std::exit(1);                                                                        \
-    }                                                                                      \
+      std::exit(1);                                                                                   \
+    }                                                                                                 \
   } while (0)
 
 #define CHECK_EQ(expression, expected)                                                                 \
@@ -98,7 +98,9 @@ inline kv::Holder make_holder(kv::Pool& pool, kv::Mode mode, int32_t budget) {
 inline kv::Holder no_budget(kv::Pool& pool) {
   return make_holder(pool, kv::Mode::kNoBudget, pool.geometry().cap);
 }
-inline kv::Holder budgeted(kv::Pool& pool, int32_t budget) { return make_holder(pool, kv::Mode::kBudget, budget); }
+inline kv::Holder budgeted(kv::Pool& pool, int32_t budget) {
+  return make_holder(pool, kv::Mode::kBudget, budget);
+}
 
 // The byte a history puts at one place; equal histories give equal rows.
 inline uint8_t row_byte(uint64_t stamp, int64_t position, int plane, int element) {
@@ -145,7 +147,8 @@ struct Filled {
     const int row = static_cast<int>(holder.view().geometry->row_bytes());
     for (int64_t at = 0; at < length(); ++at) {
       each_row(holder.view(), at, [&](const uint8_t* bytes, int plane) {
-        for (int i = 0; i < row; ++i) CHECK_EQ(bytes[i], row_byte(history[static_cast<size_t>(at)], at, plane, i));
+        for (int i = 0; i < row; ++i)
+          CHECK_EQ(bytes[i], row_byte(history[static_cast<size_t>(at)], at, plane, i));
       });
     }
   }

@@ -11,7 +11,8 @@ using kv::Status;
 
 namespace {
 
-void check_stats(const Holder& holder, uint32_t own, uint32_t shared, uint32_t reserve, uint32_t materialized) {
+void check_stats(const Holder& holder, uint32_t own, uint32_t shared, uint32_t reserve,
+                 uint32_t materialized) {
   const kv::HolderStats stats = holder.stats();
   CHECK_EQ(stats.private_pages, own);
   CHECK_EQ(stats.shared_pages, shared);
@@ -101,7 +102,8 @@ void mapping_takes_no_lock_and_no_memory() {
   const uint64_t locks = kv::seams::lock_count;
   for (int i = 0; i < 200; ++i) {
     CHECK(sequence.holder.map_to(i + 1));
-    check_stats(sequence.holder, static_cast<uint32_t>(i / 64 + 1), 0, static_cast<uint32_t>(5 - i / 64 - 1), 0);
+    check_stats(sequence.holder, static_cast<uint32_t>(i / 64 + 1), 0, static_cast<uint32_t>(5 - i / 64 - 1),
+                0);
   }
   CHECK_EQ(allocations, heap);
   CHECK_EQ(kv::seams::lock_count, locks);
@@ -507,19 +509,29 @@ void live_holders_are_counted() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(
-      {TEST(creation_reserves_by_kind_and_mode), TEST(a_short_pool_refuses_and_draws_nothing),
-       TEST(a_failed_allocation_gives_everything_back), TEST(a_block_pool_without_heap_is_refused),
-       TEST(mapping_takes_no_lock_and_no_memory), TEST(reset_keeps_private_pages_and_their_bytes),
-       TEST(freezing_keeps_the_pages_of_the_content), TEST(nested_sharing_counts_as_documented),
-       TEST(adopting_again_never_frees_the_shared_pages), TEST(adoption_works_in_an_exhausted_pool),
-       TEST(every_offset_and_budget_fits_its_reservation), TEST(limits_stop_at_the_cap),
-       TEST(no_budget_holders_copy_across_kinds), TEST(one_page_contexts_never_share),
-       TEST(a_contiguous_pool_gives_one_page_and_shares_nothing), TEST(a_refused_child_takes_no_reference),
-       TEST(shared_pages_outlive_their_prefix_until_the_last_sharer), TEST(block_pools_admit_a_handle_per_block),
-       TEST(released_pages_are_poisoned_where_they_were_written),
-       TEST(restore_draws_materialised_pages_until_the_first_reset),
-       TEST(restore_shares_only_a_prefix_that_matches), TEST(restore_without_budget_takes_a_whole_context),
-       TEST(copies_follow_the_live_length_and_not_the_cap), TEST(live_holders_are_counted)},
-      argc, argv);
+  return run_tests({TEST(creation_reserves_by_kind_and_mode),
+                    TEST(a_short_pool_refuses_and_draws_nothing),
+                    TEST(a_failed_allocation_gives_everything_back),
+                    TEST(a_block_pool_without_heap_is_refused),
+                    TEST(mapping_takes_no_lock_and_no_memory),
+                    TEST(reset_keeps_private_pages_and_their_bytes),
+                    TEST(freezing_keeps_the_pages_of_the_content),
+                    TEST(nested_sharing_counts_as_documented),
+                    TEST(adopting_again_never_frees_the_shared_pages),
+                    TEST(adoption_works_in_an_exhausted_pool),
+                    TEST(every_offset_and_budget_fits_its_reservation),
+                    TEST(limits_stop_at_the_cap),
+                    TEST(no_budget_holders_copy_across_kinds),
+                    TEST(one_page_contexts_never_share),
+                    TEST(a_contiguous_pool_gives_one_page_and_shares_nothing),
+                    TEST(a_refused_child_takes_no_reference),
+                    TEST(shared_pages_outlive_their_prefix_until_the_last_sharer),
+                    TEST(block_pools_admit_a_handle_per_block),
+                    TEST(released_pages_are_poisoned_where_they_were_written),
+                    TEST(restore_draws_materialised_pages_until_the_first_reset),
+                    TEST(restore_shares_only_a_prefix_that_matches),
+                    TEST(restore_without_budget_takes_a_whole_context),
+                    TEST(copies_follow_the_live_length_and_not_the_cap),
+                    TEST(live_holders_are_counted)},
+                   argc, argv);
 }

@@ -16,9 +16,10 @@ void page_rule_matches_its_table() {
     int32_t head_dim, width, cap;
     int64_t positions, pages;
   };
-  const Row rows[] = {{64, 1, 4096, 64, 64},  {64, 1, 32768, 128, 256}, {128, 1, 32768, 64, 512}, {64, 1, 64, 64, 1},
-                      {64, 1, 65, 64, 2},     {64, 1, 40, 40, 1},       {64, 2, 32768, 64, 512},  {32, 2, 4097, 128, 33},
-                      {64, 1, 4097, 128, 33}, {66, 1, 4097, 64, 65},    {64, 1, 1, 1, 1}};
+  const Row rows[] = {{64, 1, 4096, 64, 64},   {64, 1, 32768, 128, 256}, {128, 1, 32768, 64, 512},
+                      {64, 1, 64, 64, 1},      {64, 1, 65, 64, 2},       {64, 1, 40, 40, 1},
+                      {64, 2, 32768, 64, 512}, {32, 2, 4097, 128, 33},   {64, 1, 4097, 128, 33},
+                      {66, 1, 4097, 64, 65},   {64, 1, 1, 1, 1}};
   for (const Row& row : rows) {
     const Geometry g = kv::make_geometry(24, 2, row.head_dim, row.width, row.cap);
     CHECK_EQ(kv::page_positions(g), row.positions);
@@ -40,8 +41,8 @@ void a_pinned_page_size_wins_over_the_rule() {
 
 void reservations_cover_a_start_inside_a_page() {
   const Geometry g = small_geometry(4096);
-  const int64_t expected[][2] = {{1, 2}, {63, 2}, {64, 2}, {65, 3}, {200, 5}, {512, 9}, {1000, 17}, {3200, 51},
-                                 {4032, 64}, {4033, 64}, {4096, 64}};
+  const int64_t expected[][2] = {{1, 2},     {63, 2},    {64, 2},    {65, 3},    {200, 5},  {512, 9},
+                                 {1000, 17}, {3200, 51}, {4032, 64}, {4033, 64}, {4096, 64}};
   for (const auto& row : expected) CHECK_EQ(kv::pages_for_budget(g, static_cast<int32_t>(row[0])), row[1]);
   CHECK_EQ(kv::pages_for_budget(small_geometry(64), 1), 1);
   CHECK_EQ(kv::pages_for_budget(small_geometry(65), 1), 2);
@@ -139,12 +140,12 @@ void statistics_name_the_pool() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests({TEST(page_rule_matches_its_table), TEST(a_pinned_page_size_wins_over_the_rule),
-                    TEST(reservations_cover_a_start_inside_a_page),
-                    TEST(overheads_grow_with_units_and_partial_pages), TEST(sizes_saturate_and_never_wrap),
-                    TEST(page_totals_stop_one_short_of_the_largest_number),
-                    TEST(refusals_come_in_order_and_alike_in_all_kinds),
-                    TEST(a_page_count_of_the_largest_number_is_judged_last), TEST(creation_writes_no_page),
-                    TEST(odd_page_sizes_keep_the_bookkeeping_aligned_and_inside), TEST(statistics_name_the_pool)},
-                   argc, argv);
+  return run_tests(
+      {TEST(page_rule_matches_its_table), TEST(a_pinned_page_size_wins_over_the_rule),
+       TEST(reservations_cover_a_start_inside_a_page), TEST(overheads_grow_with_units_and_partial_pages),
+       TEST(sizes_saturate_and_never_wrap), TEST(page_totals_stop_one_short_of_the_largest_number),
+       TEST(refusals_come_in_order_and_alike_in_all_kinds),
+       TEST(a_page_count_of_the_largest_number_is_judged_last), TEST(creation_writes_no_page),
+       TEST(odd_page_sizes_keep_the_bookkeeping_aligned_and_inside), TEST(statistics_name_the_pool)},
+      argc, argv);
 }

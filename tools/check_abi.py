@@ -323,6 +323,18 @@ def c_type(kind: Any) -> str:
     return kind.__name__
 
 
+def member_of(name: str, kind: Any) -> tuple[str, str, int]:
+    """Name, C type and array length of a ctypes structure's entry."""
+    if issubclass(kind, ctypes.Array):
+        return name, c_type(kind._type_), kind._length_
+    is_callback = issubclass(kind, ctypes._CFuncPtr)
+    return (
+        name,
+        next(n for n, value in vars(_abi).items() if value is kind) if is_callback else c_type(kind),
+        1,
+    )
+
+
 def plain_type(kind: str, header: Header) -> str:
     """A C type of the headers as `c_type` spells it: enums are int, which ctypes also spells int32_t."""
     kind = kind.removeprefix("const ")
@@ -335,8 +347,11 @@ def check_ctypes(header: Header) -> Problems:
     declared = {struct.__name__: ctypes_layout(struct) for struct in _abi.STRUCTS}
     problems += compare("_abi.py", layouts_of(header), declared)
     for name, members in header.structs.items():
-        fields = [entry[0] for entry in getattr(_abi, name)._fields_]
-        problems += compare(f"_abi.py: order of {name}", [m.name for m in members], fields)
+        wanted_members = [(m.name, plain_type(m.type, header), m.count or 1) for m in members]
+        members_here = [member_of(*entry) for entry in getattr(_abi, name)._fields_]
+        problems += (
+            [] if wanted_members == members_here else [f"_abi.py: {name} has other members or another order"]
+        )
     signatures = {**_abi.VERBS, **_abi.EXTENSIONS}
     wanted = {
         f.name: [plain_type(t, header) for t in (f.result, *(p.type for p in f.parameters))]

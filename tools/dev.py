@@ -43,14 +43,19 @@ PROMPTS = (
     "Name three things a traveller should carry in winter.",
 )
 
-# Build folder: (C compiler, C++ compiler, CMake options). None: whatever CC and CXX say.
+# Build folder: (C compiler, C++ compiler, CMake options). None: whatever CC and CXX say. The builds for tests have
+# the seams, and a static library from which test programs reach the rooms.
+SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
+SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
 VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
-    "release": (None, None, ()),
-    "seams": (None, None, ("-DSUPERSLM_TEST_SEAMS=ON",)),
-    "gcc": ("gcc", "g++", ()),
-    "clang": ("clang-19", "clang++-19", ()),
-    "gcc-O0": ("gcc", "g++", ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-O0")),
-    "clang-O0": ("clang-19", "clang++-19", ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS=-O0")),
+    "release": (None, None, (SHARED_ONLY,)),
+    "seams": (None, None, (SEAMS,)),
+    "gcc": ("gcc", "g++", (SHARED_ONLY,)),
+    "clang": ("clang-19", "clang++-19", (SHARED_ONLY,)),
+    "gcc-O0": ("gcc", "g++", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
+    "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
+    "sanitized": (None, None, (SEAMS, "-DSUPERSLM_SANITIZE=address,undefined")),
+    "tsan": (None, None, (SEAMS, "-DSUPERSLM_SANITIZE=thread")),
 }
 
 
@@ -115,12 +120,12 @@ def tool(name: str) -> str:
     return found
 
 
-def python_env() -> dict[str, str]:
-    """Environment in which .venv's Python finds the package of this tree and its release library."""
+def python_env(variant: str = "release") -> dict[str, str]:
+    """Environment in which .venv's Python finds the package of this tree and a variant of the library."""
     paths = [str(ROOT / "python_binding"), str(ROOT / "tools"), os.environ.get("PYTHONPATH", "")]
     return {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "SUPERSLM_LIBRARY": str(build("release")),
+        "SUPERSLM_LIBRARY": str(build(variant)),
     }
 
 
@@ -266,7 +271,6 @@ def command_test(arguments: argparse.Namespace) -> None:
     start = time.monotonic()
     python = ensure_venv()
     command_lint(arguments)
-    env = python_env()
     folders = []
     for variant in ("gcc", "clang"):
         if available(variant):
@@ -274,6 +278,8 @@ def command_test(arguments: argparse.Namespace) -> None:
             folders.append(build(variant).parent)
         else:
             print(f"note: {VARIANTS[variant][1]} was not found, the library is not built with it")
+    say("Library for tests")
+    env = python_env("gcc" if available("gcc") else "release")
     env["SUPERSLM_TEST_LIBRARY"] = str(build("seams"))
     say("ABI: headers, export lists, libraries, ctypes, docs")
     libraries = [shared_library(folder.parent) for folder in folders]

@@ -8,6 +8,7 @@ bits of a float sum, do not move the record. The record is plain JSON and can be
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
@@ -19,17 +20,30 @@ from .float_model import embed, layer_forward, read_layer, rotation
 from .quantize import landing_scales
 
 Progress = Callable[[float, str], None]
+Render = Callable[[list[dict[str, str]]], str]
 
 CHUNK = 512  # positions per context; each context starts at position 0, where the massive activations are
-MINIMUM_TOKENS = 4000
+MINIMUM_TOKENS = 4000  # of a calibration text; fewer miss too many of the large values
 CENTRING_GAIN = 0.9  # a centre is written when it brings the mean K scale down to this share
 
 
-def default_calibration_text() -> str:
-    """The text that ships with the package: prose, dialogue in the chat format, and code."""
+def default_calibration_text(render: Render | None = None) -> str:
+    """The text that ships with the package: dialogue in the chat format, prose, and code.
+
+    Args:
+        render: turns one conversation, a list of {"role", "content"}, into the model's chat format; the
+            default is ChatML. A model must see its own delimiters in calibration.
+    """
     folder = resources.files(__package__) / "calibration_text"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".txt"))
-    return "\n\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+    dialogues = json.loads((folder / "dialogue.json").read_text(encoding="utf-8"))
+    chats = [(render or chatml)(messages).strip("\n") for messages in dialogues]
+    plain = [(folder / name).read_text(encoding="utf-8") for name in ("prose.txt", "code.txt")]
+    return "\n".join(chats) + "\n" + "\n".join(plain)
+
+
+def chatml(messages: list[dict[str, str]]) -> str:
+    """A conversation in ChatML."""
+    return "\n".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>" for m in messages)
 
 
 def round_up(values: Any) -> np.ndarray:

@@ -49,6 +49,7 @@ SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
 VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "release": (None, None, (SHARED_ONLY,)),
+    "package": (None, None, ()),
     "seams": (None, None, (SEAMS,)),
     "gcc": ("gcc", "g++", (SHARED_ONLY,)),
     "clang": ("clang-19", "clang++-19", (SHARED_ONLY,)),

@@ -125,7 +125,8 @@ bool TensorTable::numbers(Role role, uint32_t format, int32_t rows, int32_t cols
                           Entry* entry, const uint8_t** out) {
   if (!take(role, rows, cols, entry)) return false;
   if (!in_range(why_, site(role), "format", entry->format, format, format)) return false;
-  if (entry->scales != 0 || entry->multipliers != 0) return refuse(why_, site(role), "has parts of a matrix");
+  if (entry->scales != 0 || entry->multipliers != 0)
+    return refuse(why_, site(role), "offset of the sub-scales or multipliers is not 0");
   const CheckedSize size = CheckedSize(static_cast<uint64_t>(rows)) * static_cast<uint64_t>(cols) * element;
   return place(role, "values", entry->values, size.value(), out);
 }

@@ -90,13 +90,14 @@ def check_rows(golden: SimpleNamespace, k: np.ndarray, v: np.ndarray) -> None:
 
 
 def test_the_numpy_witness_gives_the_golden_results(golden: SimpleNamespace) -> None:
-    sequence = ReferenceModel(golden.model).new_sequence(trace=True)
-    for position, (token, argmax, residuals, final, logits) in enumerate(golden.steps):
-        sequence.prefill([token])
-        where = f"position {position}"
-        assert sha256(sequence.layer_residuals[-1], "<i4")[:16] == residuals, where
-        assert sha256(sequence.residual, "<i4")[:16] == final, where
-        row = sequence.logits()
+    reference = ReferenceModel(golden.model)
+    sequence = reference.new_sequence(trace=True)
+    sequence.prefill([step[0] for step in golden.steps])
+    for position, (_, argmax, residuals, final, logits) in enumerate(golden.steps):
+        where, traced = f"position {position}", sequence.layer_residuals[position]
+        assert sha256(traced, "<i4")[:16] == residuals, where
+        assert sha256(traced[-1], "<i4")[:16] == final, where
+        row, _ = reference.logits(traced[-1].astype(np.int64))
         assert int(row.argmax()) == argmax and sha256(row, "<i4")[:16] == logits, where
     check_rows(golden, sequence.k, sequence.v)
     # A traced sequence runs the whole last layer everywhere; its extra sites clamp nothing on this model.

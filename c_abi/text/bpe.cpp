@@ -60,12 +60,8 @@ MergeScratch::Arrays MergeScratch::arrays(size_t symbols) {
 
 namespace {
 
-struct Merge {
-  uint32_t rank = kNoId, result = kNoId;
-};
-
-// The merge of two neighbours; rank kNoId: there is none.
-Merge find_merge(const Tokenizer& t, uint32_t left, uint32_t right) {
+// Binary search among the merges of the left part.
+Merge search_merge(const Tokenizer& t, uint32_t left, uint32_t right) {
   size_t low = t.merge_start[left], high = t.merge_start[size_t{left} + 1];
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
@@ -79,6 +75,21 @@ Merge find_merge(const Tokenizer& t, uint32_t left, uint32_t right) {
   }
   return {};
 }
+
+}  // namespace
+
+MergeScratch::MergeScratch() {
+  for (Memo& memo : memos_) memo.pair = UINT64_MAX;  // no id is kNoId
+}
+
+Merge MergeScratch::find_merge(const Tokenizer& tokenizer, uint32_t left, uint32_t right) {
+  Memo& memo = memos_[(left * 0x9E3779B1u ^ right * 0x85EBCA77u) >> 23];
+  const uint64_t pair = uint64_t{left} << 32 | right;
+  if (memo.pair != pair) memo = {pair, search_merge(tokenizer, left, right)};
+  return memo.merge;
+}
+
+namespace {
 
 // The token whose whole text is the piece, or kNoId.
 uint32_t find_whole_word(const Tokenizer& t, Span piece) {
@@ -121,7 +132,8 @@ size_t byte_symbols(const Tokenizer& t, Span piece, uint32_t* id) {
 // Applies the lowest-ranked merge, leftmost first, until none is left: n log n however the merges fall.
 class Merger {
  public:
-  Merger(const Tokenizer& t, const MergeScratch::Arrays& a, uint32_t n) : t_(t), a_(a), n_(n) {}
+  Merger(const Tokenizer& t, MergeScratch* scratch, const MergeScratch::Arrays& arrays, uint32_t n)
+      : t_(t), scratch_(*scratch), a_(arrays), n_(n) {}
 
   void run() {
     for (uint32_t i = 0; i < n_; ++i) {
@@ -142,7 +154,7 @@ class Merger {
   void push(uint32_t i, bool keep_order) {
     const uint32_t right = a_.next[i];
     if (right >= n_) return;
-    const Merge merge = find_merge(t_, a_.id[i], a_.id[right]);
+    const Merge merge = scratch_.find_merge(t_, a_.id[i], a_.id[right]);
     if (merge.rank == kNoId) return;
     a_.heap[heap_size_++] = uint64_t{merge.rank} << 32 | i;
     if (keep_order) std::push_heap(a_.heap, a_.heap + heap_size_, std::greater<>());
@@ -152,7 +164,7 @@ class Merger {
   void apply(uint32_t rank, uint32_t i) {
     if (a_.id[i] == kNoId || a_.next[i] >= n_) return;
     const uint32_t right = a_.next[i];
-    const Merge merge = find_merge(t_, a_.id[i], a_.id[right]);
+    const Merge merge = scratch_.find_merge(t_, a_.id[i], a_.id[right]);
     if (merge.rank != rank) return;
     a_.id[i] = merge.result;
     a_.id[right] = kNoId;
@@ -163,6 +175,7 @@ class Merger {
   }
 
   const Tokenizer& t_;
+  MergeScratch& scratch_;
   const MergeScratch::Arrays a_;
   const uint32_t n_;
   size_t heap_size_ = 0;
@@ -179,7 +192,7 @@ Result encode_piece(const Tokenizer& t, Span piece, MergeScratch* scratch, IdSin
   const MergeScratch::Arrays arrays = scratch->arrays(bound);
   if (arrays.heap == nullptr) return Result::kOutOfMemory;
   const uint32_t n = static_cast<uint32_t>(byte_symbols(t, piece, arrays.id));
-  Merger(t, arrays, n).run();
+  Merger(t, scratch, arrays, n).run();
   for (uint32_t i = 0; i < n; i = arrays.next[i]) {
     if (!sink->append(arrays.id[i])) return Result::kOutOfMemory;
   }

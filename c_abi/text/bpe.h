@@ -28,10 +28,14 @@ class IdSink {
   size_t capacity_;
 };
 
+struct Merge {
+  uint32_t rank = kNoId, result = kNoId;  // kNoId: the two do not merge
+};
+
 // Working memory of merging: short pieces live on the stack, a longer one draws from the heap once.
 class MergeScratch {
  public:
-  MergeScratch() = default;
+  MergeScratch();
   ~MergeScratch();
   MergeScratch(const MergeScratch&) = delete;
   MergeScratch& operator=(const MergeScratch&) = delete;
@@ -47,11 +51,21 @@ class MergeScratch {
   // Null heap: out of memory.
   Arrays arrays(size_t symbols);
 
+  // The merge of two neighbours; the last answers are kept, since a text repeats its pairs.
+  Merge find_merge(const Tokenizer& tokenizer, uint32_t left, uint32_t right);
+
  private:
+  struct Memo {
+    uint64_t pair;
+    Merge merge;
+  };
+  static constexpr size_t kMemos = 512;
+
   static constexpr size_t kLocalSymbols = 128;
   static constexpr size_t kSymbolBytes = 2 * sizeof(uint64_t) + 3 * sizeof(uint32_t);
 
   alignas(8) unsigned char local_[kLocalSymbols * kSymbolBytes];
+  Memo memos_[kMemos];
   void* block_ = nullptr;
   size_t block_symbols_ = 0;
 };

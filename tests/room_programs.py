@@ -12,11 +12,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-STRICT = ("-std=c++20", "-g", "-O1", "-Wall", "-Wextra", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+STRICT = (
+    "-std=c++20",
+    "-g",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+)
 
 
 def compile_rooms(
-    folder: Path, name: str, rooms: tuple[str, ...], sanitize: str = "address,undefined", flags: tuple[str, ...] = ()
+    folder: Path,
+    name: str,
+    rooms: tuple[str, ...],
+    sanitize: str = "address,undefined",
+    flags: tuple[str, ...] = (),
 ) -> Path:
     """Builds tests/c/NAME.cpp with every source of the given rooms and returns the program.
 
@@ -38,7 +50,14 @@ def compile_rooms(
     command = [*shlex.split(os.environ.get("CXX", "c++")), *STRICT, *flags, "-DSUPERSLM_TEST_SEAMS=1"]
     if sanitize:
         command.append(f"-fsanitize={sanitize}")
-    command += [f"-I{ROOT / 'c_abi'}", f"-I{ROOT / 'tests' / 'c'}", *map(str, sources), "-o", str(program), "-pthread"]
+    command += [
+        f"-I{ROOT / 'c_abi'}",
+        f"-I{ROOT / 'tests' / 'c'}",
+        *map(str, sources),
+        "-o",
+        str(program),
+        "-pthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.fail(f"{shlex.join(command)}\n{done.stderr}", pytrace=False)

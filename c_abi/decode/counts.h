@@ -17,4 +17,12 @@ inline void add_counts(SaturationCounts& to, const forward::SiteCounts& c) {
   to.rotary_key += c.rotary_key;
 }
 
+inline void subtract_counts(SaturationCounts& from, const SaturationCounts& part) {
+  from.total -= part.total;
+  from.value_landing -= part.value_landing;
+  from.key_landing -= part.key_landing;
+  from.rotary_query -= part.rotary_query;
+  from.rotary_key -= part.rotary_key;
+}
+
 }  // namespace superslm::decode

@@ -47,7 +47,12 @@ void commit(const Engine& engine, Entry& entry, const int32_t* residual, const S
   state.pending_token = -1;
   state.ready = layer == engine.model->layer_count;
   state.layer_index = state.ready ? 0 : layer;
-  if (state.ready) ++state.length;
+  if (state.ready) {
+    ++state.length;
+    state.unfinished = SaturationCounts{};
+  } else {
+    add_counts(state.unfinished, counts);
+  }
 }
 
 // Runs layers [begin, end) for all rows. On a hook failure the first entry rests where its last whole layer

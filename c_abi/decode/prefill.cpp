@@ -59,6 +59,7 @@ bool prefill(Engine& engine, SequenceState& state, const kv::KvView& kv, const a
   const bool save_row = use_hook && state.layer_index > 0;
   if (save_row) copy_row(kv, state.length, s.saved_row, false);
   SaturationCounts counts = state.counts;
+  subtract_counts(counts, state.unfinished);  // an abandoned token leaves no trace
   for (int32_t done = 0; done < count;) {
     const int32_t chunk = count - done < s.rows ? count - done : s.rows;
     const bool is_final = done + chunk == count;
@@ -74,6 +75,7 @@ bool prefill(Engine& engine, SequenceState& state, const kv::KvView& kv, const a
                 static_cast<size_t>(engine.model->hidden) * sizeof(int32_t));
   }
   state.counts = counts;
+  state.unfinished = SaturationCounts{};
   state.length += count;
   state.layer_index = 0;
   state.ready = true;

@@ -19,12 +19,13 @@ struct SaturationCounts {
 constexpr uint32_t kNoWalkState = 0xFFFFFFFFu;
 
 struct SequenceState {
-  int64_t length = 0;          // committed K/V positions
-  int32_t layer_index = 0;     // 1 .. L-1 while mid-token, else 0
-  bool ready = false;          // logits can be taken without layer work
+  int64_t length = 0;           // committed K/V positions
+  int32_t layer_index = 0;      // 1 .. L-1 while mid-token, else 0
+  bool ready = false;           // logits can be taken without layer work
   int32_t pending_token = -1;   // emitted and not embedded yet; -1 unless the state is Pending
   int32_t* residual = nullptr;  // [hidden] Q_R, after the last layer that ran; zeros when fresh
   SaturationCounts counts;
+  SaturationCounts unfinished;  // the part of counts that an unfinished token added; not saved
   int64_t forced_token_count = 0;
   int32_t schema = -1;  // index of the bound schema, -1: none
   uint32_t walk_state = kNoWalkState;

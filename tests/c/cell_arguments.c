@@ -23,10 +23,10 @@ enum { SMALL, OTHER, LONG_64, LONG_128, UNEVEN };
 static const char garbage[256] = "not an artifact";
 
 #define OUT_IS_NULL(type, status, call_with_out) \
-  do { \
-    type out = PRESET(type); \
-    STATUS(status, call_with_out); \
-    CHECK(out == NULL); \
+  do {                                           \
+    type out = PRESET(type);                     \
+    STATUS(status, call_with_out);               \
+    CHECK(out == NULL);                          \
   } while (0)
 
 static void every_refusal_leaves_the_out_handle_null(void) {
@@ -152,7 +152,8 @@ static void sizing_verbs_give_zero_for_null(sslm_model model) {
   CHECK_INT(sslm_schema_count(NULL), 0);
 }
 
-static void null_data_pointers_are_refused_and_write_nothing(sslm_model model, sslm_seq seq, sslm_prefix open) {
+static void null_data_pointers_are_refused_and_write_nothing(sslm_model model, sslm_seq seq,
+                                                             sslm_prefix open) {
   int32_t tokens[2] = {1, 1}, consumed = 77, flag = 77, out = 77, n = 77;
   size_t size = 77;
   char text[8] = "text";
@@ -263,9 +264,8 @@ static void a_config_with_one_bad_field_has_size_zero_and_is_refused(void) {
   const sslm_config good = {2, 8, layers, 0};
   const size_t size = sslm_workspace_size(model, &good);
   void* buffer = aligned(size);
-  const sslm_config bad[] = {{0, 8, 1, 0},  {-1, 8, 1, 0}, {2, 0, 1, 0},          {2, -1, 1, 0},
-                             {2, 8, 0, 0},  {2, 8, -1, 0}, {2, 8, layers + 1, 0}, {2, 8, 1, 1},
-                             {0, 0, 0, 0}};
+  const sslm_config bad[] = {{0, 8, 1, 0},  {-1, 8, 1, 0},         {2, 0, 1, 0}, {2, -1, 1, 0}, {2, 8, 0, 0},
+                             {2, 8, -1, 0}, {2, 8, layers + 1, 0}, {2, 8, 1, 1}, {0, 0, 0, 0}};
   size_t i;
   CHECK(size > 0);
   for (i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
@@ -364,8 +364,7 @@ static void a_page_count_of_uint32_max_is_refused_last(void) {
   {
     const size_t size = (size_t)UINT32_MAX * sslm_kv_page_size(model) + overhead;
     STATUS(BUFFER_TOO_SMALL, sslm_kv_page_pool_create(model, buffer, size - 1, UINT32_MAX, &pool));
-    STATUS(MISALIGNED_BUFFER,
-           sslm_kv_page_pool_create(model, (char*)buffer + 1, size, UINT32_MAX, &pool));
+    STATUS(MISALIGNED_BUFFER, sslm_kv_page_pool_create(model, (char*)buffer + 1, size, UINT32_MAX, &pool));
     STATUS(INVALID_ARGUMENT, sslm_kv_page_pool_create(model, buffer, size, UINT32_MAX, &pool));
   }
   CHECK(pool == NULL);

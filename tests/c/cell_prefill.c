@@ -69,8 +69,10 @@ static void a_bad_id_and_the_budget_stop_in_the_documented_order(void) {
     int32_t bad_at;
     sslm_status status;
     int32_t consumed;
-  } cases[] = {{50, SSLM_TOKEN_ID_OUT_OF_RANGE, 50},  {120, SSLM_KV_BUDGET_EXCEEDED, 100},
-               {0, SSLM_TOKEN_ID_OUT_OF_RANGE, 0},    {100, SSLM_TOKEN_ID_OUT_OF_RANGE, 100},
+  } cases[] = {{50, SSLM_TOKEN_ID_OUT_OF_RANGE, 50},
+               {120, SSLM_KV_BUDGET_EXCEEDED, 100},
+               {0, SSLM_TOKEN_ID_OUT_OF_RANGE, 0},
+               {100, SSLM_TOKEN_ID_OUT_OF_RANGE, 100},
                {101, SSLM_KV_BUDGET_EXCEEDED, 100}};
   const sslm_model model = map_artifact(SMALL);
   pool_memory memory = make_pool(model, BLOCK_POOL, 2);
@@ -114,7 +116,8 @@ static void a_budget_of_100_admits_100_of_150_and_one_token_more_is_decoded(void
     OK(sslm_seq_reset(seq));
     OK(sslm_seq_reset(twin));
     do {
-      status = sslm_prefill(model, seq, tokens + done, 150 - done, chunks[i], SSLM_SPAN_PROMPT, NULL, &consumed);
+      status =
+          sslm_prefill(model, seq, tokens + done, 150 - done, chunks[i], SSLM_SPAN_PROMPT, NULL, &consumed);
       done += consumed;
     } while (status == SSLM_OK);
     CHECK_INT(status, SSLM_KV_BUDGET_EXCEEDED);

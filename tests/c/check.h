@@ -15,9 +15,9 @@
 #include <string.h>
 
 #define SSLM_ENABLE_DRAFT_EXTENSIONS
+#include "sslm_test.h"
 #include "superslm/sslm_abi.h"
 #include "superslm/sslm_ext.h"
-#include "sslm_test.h"
 
 /* ---- Checks ---- */
 
@@ -33,26 +33,26 @@ static inline void check_fail(const char* file, int line, const char* format, ..
   exit(1);
 }
 
-#define CHECK(condition) \
-  do { \
+#define CHECK(condition)                                                         \
+  do {                                                                           \
     if (!(condition)) check_fail(__FILE__, __LINE__, "expected %s", #condition); \
   } while (0)
 
-#define CHECK_INT(expression, expected) \
-  do { \
-    const long long check_got = (long long)(expression); \
-    const long long check_want = (long long)(expected); \
-    if (check_got != check_want) \
+#define CHECK_INT(expression, expected)                                                                \
+  do {                                                                                                 \
+    const long long check_got = (long long)(expression);                                               \
+    const long long check_want = (long long)(expected);                                                \
+    if (check_got != check_want)                                                                       \
       check_fail(__FILE__, __LINE__, "%s is %lld, expected %lld", #expression, check_got, check_want); \
   } while (0)
 
 /* The call returns exactly this status; STATUS(KV_POOL_EXHAUSTED, sslm_seq_create(...)). */
-#define STATUS(name, call) \
-  do { \
-    const sslm_status check_status = (call); \
-    if (check_status != SSLM_##name) \
+#define STATUS(name, call)                                                 \
+  do {                                                                     \
+    const sslm_status check_status = (call);                               \
+    if (check_status != SSLM_##name)                                       \
       check_fail(__FILE__, __LINE__, "%s returned %s, expected %s", #call, \
-                 sslm_ext_status_name(check_status), "SSLM_" #name); \
+                 sslm_ext_status_name(check_status), "SSLM_" #name);       \
   } while (0)
 
 #define OK(call) STATUS(OK, call)
@@ -130,15 +130,14 @@ typedef struct pool_memory {
 enum { BLOCK_POOL = 0, PAGE_POOL = 1, CONTIGUOUS_POOL = 2, POOL_KINDS = 3 };
 
 static inline size_t pool_bytes(sslm_model model, int kind, uint32_t count) {
-  if (kind == BLOCK_POOL)
-    return count * sslm_kv_block_size(model) + sslm_kv_pool_overhead_size(model, count);
+  if (kind == BLOCK_POOL) return count * sslm_kv_block_size(model) + sslm_kv_pool_overhead_size(model, count);
   if (kind == PAGE_POOL)
     return count * sslm_kv_page_size(model) + sslm_kv_page_pool_overhead_size(model, count);
   return sslm_kv_pool_contiguous_size(model, count);
 }
 
 static inline sslm_status create_pool(int kind, sslm_model model, void* buffer, size_t size, uint32_t count,
-                               sslm_kv_pool* out) {
+                                      sslm_kv_pool* out) {
   if (kind == BLOCK_POOL) return sslm_kv_pool_create(model, buffer, size, count, out);
   if (kind == PAGE_POOL) return sslm_kv_page_pool_create(model, buffer, size, count, out);
   return sslm_kv_pool_create_contiguous(model, buffer, size, count, out);
@@ -207,20 +206,22 @@ static inline int32_t* token_run(sslm_model model, int32_t count, uint32_t seed)
 }
 
 /* Prefills all tokens in one call. */
-static inline void prefill(sslm_model model, sslm_seq seq, const int32_t* tokens, int32_t count, sslm_workspace ws) {
+static inline void prefill(sslm_model model, sslm_seq seq, const int32_t* tokens, int32_t count,
+                           sslm_workspace ws) {
   int32_t consumed = -7;
   OK(sslm_prefill(model, seq, tokens, count, count > 0 ? count : 1, SSLM_SPAN_PROMPT, ws, &consumed));
   CHECK_INT(consumed, count);
 }
 
-static inline void prefill_run(sslm_model model, sslm_seq seq, int32_t count, uint32_t seed, sslm_workspace ws) {
+static inline void prefill_run(sslm_model model, sslm_seq seq, int32_t count, uint32_t seed,
+                               sslm_workspace ws) {
   int32_t* tokens = token_run(model, count, seed);
   prefill(model, seq, tokens, count, ws);
   free(tokens);
 }
 
 static inline void prefill_prefix(sslm_model model, sslm_prefix prefix, int32_t count, uint32_t seed,
-                           sslm_workspace ws) {
+                                  sslm_workspace ws) {
   int32_t* tokens = token_run(model, count, seed);
   int32_t consumed = -7;
   OK(sslm_prefix_prefill(model, prefix, tokens, count, count > 0 ? count : 1, SSLM_SPAN_PROMPT, ws,
@@ -230,8 +231,8 @@ static inline void prefill_prefix(sslm_model model, sslm_prefix prefix, int32_t 
 }
 
 /* One greedy call of the first release's verb. */
-static inline sslm_status step(sslm_model model, sslm_seq* seqs, int32_t n, int32_t layer_budget, sslm_workspace ws,
-                        int32_t* out) {
+static inline sslm_status step(sslm_model model, sslm_seq* seqs, int32_t n, int32_t layer_budget,
+                               sslm_workspace ws, int32_t* out) {
   sslm_decode_params params;
   memset(&params, 0, sizeof(params));
   params.layer_budget = layer_budget;
@@ -246,7 +247,8 @@ static inline int32_t decode_token(sslm_model model, sslm_seq seq, sslm_workspac
   return token;
 }
 
-static inline void decode_run(sslm_model model, sslm_seq seq, int32_t count, sslm_workspace ws, int32_t* out) {
+static inline void decode_run(sslm_model model, sslm_seq seq, int32_t count, sslm_workspace ws,
+                              int32_t* out) {
   int32_t i;
   for (i = 0; i < count; ++i) {
     const int32_t token = decode_token(model, seq, ws);
@@ -277,7 +279,9 @@ static inline blob save(sslm_seq seq) {
   return out;
 }
 
-static inline int equal_blobs(blob a, blob b) { return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0; }
+static inline int equal_blobs(blob a, blob b) {
+  return a.size == b.size && memcmp(a.bytes, b.bytes, a.size) == 0;
+}
 
 static inline void check_blobs(const char* file, int line, const char* what, blob got, blob want) {
   size_t i;
@@ -298,6 +302,28 @@ static inline void check_blobs(const char* file, int line, const char* what, blo
 
 /* The sequence still holds the state of a blob taken before; frees the blob. */
 #define CHECK_UNCHANGED(seq, before) check_blobs(__FILE__, __LINE__, #seq " changed", save(seq), before)
+
+/* ---- Heap ---- */
+
+/* Of the preloaded allocator of count_allocations.c, where there is one. */
+#if defined(__GNUC__) && !defined(_WIN32) && !defined(__wasm__)
+extern uint64_t heap_allocations(void) __attribute__((weak));
+extern int64_t heap_live_bytes(void) __attribute__((weak));
+#define CHECK_HAS_COUNTING_ALLOCATOR (heap_allocations != NULL)
+#else
+#define CHECK_HAS_COUNTING_ALLOCATOR 0
+#endif
+
+typedef uint64_t (*check_counter)(void);
+
+/* Counts the process's heap allocations, or those of the library's own door where nothing is preloaded. */
+static inline check_counter check_heap_allocations(void) {
+#if defined(__GNUC__) && !defined(_WIN32) && !defined(__wasm__)
+  if (CHECK_HAS_COUNTING_ALLOCATOR) return heap_allocations;
+#endif
+  printf("note: counted at the library's own allocation function; nothing is preloaded\n");
+  return sslm_test_allocation_count;
+}
 
 /* ---- The program ---- */
 
@@ -335,7 +361,9 @@ static inline int run_cells(int argc, char** argv, const cell* cells, int count)
   return 0;
 }
 
-#define CELLS(table) \
-  int main(int argc, char** argv) { return run_cells(argc, argv, table, (int)(sizeof(table) / sizeof(table[0]))); }
+#define CELLS(table)                                                              \
+  int main(int argc, char** argv) {                                               \
+    return run_cells(argc, argv, table, (int)(sizeof(table) / sizeof(table[0]))); \
+  }
 
 #endif /* SUPERSLM_TESTS_CHECK_H */

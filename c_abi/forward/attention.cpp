@@ -110,7 +110,10 @@ void sum_values(const HeadGroup& g) {
   }
   for (int64_t j = 0; j < end;) {
     const kv::Run run = g.row.kv.run(g.layer_index, kv::kValue, g.kv_head, j, end);
-    for (int32_t i = 0; i < g.head_count; ++i) sums[i].weights = s.weight + g.line(i) + j;
+    for (int32_t i = 0; i < g.head_count; ++i) {
+      sums[i].high = s.weight + 2 * g.line(i) + j;
+      sums[i].low = sums[i].high + g.engine.model->cap;
+    }
     g.engine.kernels->values(sums, g.head_count, run.rows, run.count, hd);
     j += run.count;
   }
@@ -124,8 +127,9 @@ void attend_heads(const HeadGroup& g, const int32_t* query, int32_t* out) {
   uint64_t totals[kSharedHeads];
   score_heads(g, query, exponents);
   for (int32_t i = 0; i < g.head_count; ++i) {
+    int16_t* high = s.weight + 2 * g.line(i);
     totals[i] =
-        g.engine.kernels->weigh(s.score + g.line(i), g.row.position + 1, exponents[i], s.weight + g.line(i));
+        g.engine.kernels->weigh(s.score + g.line(i), g.row.position + 1, exponents[i], high, high + m.cap);
   }
   sum_values(g);
   for (int32_t i = 0; i < g.head_count; ++i) {

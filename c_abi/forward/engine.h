@@ -59,7 +59,7 @@ struct Scratch {
   int64_t* product = nullptr;                // [kTileRows] products of one tile of weight rows
   int16_t* panel = nullptr;                  // one panel of expanded weights
   int64_t* score = nullptr;                  // one row: [shared heads][cap]
-  int32_t* weight = nullptr;                 // one row: [shared heads][cap]
+  int16_t* weight = nullptr;                 // one row: [shared heads][high, low][cap]
   int16_t* head_query = nullptr;             // [shared heads][query, center][head_dim]
   int64_t* head_sum = nullptr;               // [shared heads][head_dim]
   int32_t* first_residual = nullptr;         // one row: the first entry at the start of a layer

@@ -62,7 +62,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   s.product = carver.take<int64_t>(rows, kernels::kTileRows);
   s.panel = carver.take<int16_t>(kernels::kPanelElements);
   s.score = carver.take<int64_t>(shared, static_cast<uint64_t>(m.cap));
-  s.weight = carver.take<int32_t>(shared, static_cast<uint64_t>(m.cap));
+  s.weight = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.cap));
   s.head_query = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.head_dim));
   s.head_sum = carver.take<int64_t>(shared, static_cast<uint64_t>(m.head_dim));
   s.first_residual = carver.take<int32_t>(static_cast<uint64_t>(m.hidden));

@@ -40,9 +40,11 @@ struct Query {
   int64_t* scores;        // one per position
 };
 
+// Softmax weights 0 .. 2^30 in two planes of 15 bits, high * 2^15 + low, and the sums they go to.
 struct ValueSum {
-  const int32_t* weights;  // one per position, 0 .. 2^30
-  int64_t* sums;           // [head_dim], added to
+  const int16_t* high;  // one per position
+  const int16_t* low;
+  int64_t* sums;  // [head_dim], added to
 };
 
 struct Kernels {
@@ -76,8 +78,8 @@ struct Kernels {
   // Scores of `count` consecutive keys for all queries; trig: rows of T, null without a centre.
   void (*scores)(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
                  int64_t count, int32_t head_dim);
-  // Weights of a score row in Q(exponent); returns their sum.
-  uint64_t (*weigh)(const int64_t* scores, int64_t count, int32_t exponent, int32_t* weights);
+  // Weights of a score row in Q(exponent), -64 < exponent <= 60, in two planes; returns their sum.
+  uint64_t (*weigh)(const int64_t* scores, int64_t count, int32_t exponent, int16_t* high, int16_t* low);
   // Adds weights times values of `count` consecutive positions.
   void (*values)(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,
                  int32_t head_dim);

@@ -188,7 +188,7 @@ void scores(const Query* queries, int32_t query_count, const int8_t* keys, const
   }
 }
 
-uint64_t weigh(const int64_t* scores, int64_t count, int32_t exponent, int32_t* weights) {
+uint64_t weigh(const int64_t* scores, int64_t count, int32_t exponent, int16_t* high, int16_t* low) {
   int64_t top = scores[0];
   for (int64_t j = 1; j < count; ++j) top = scores[j] > top ? scores[j] : top;
   uint64_t sum = 0;
@@ -196,7 +196,8 @@ uint64_t weigh(const int64_t* scores, int64_t count, int32_t exponent, int32_t* 
     const uint64_t gap = static_cast<uint64_t>(top - scores[j]);
     const uint64_t t = gap < 0xffffffffu ? gap : 0xffffffffu;
     const uint32_t p = exp2_weight(exponent >= 16 ? t >> (exponent - 16) : t << (16 - exponent));
-    weights[j] = static_cast<int32_t>(p);
+    high[j] = static_cast<int16_t>(p >> 15);
+    low[j] = static_cast<int16_t>(p & 32767);
     sum += p;
   }
   return sum;
@@ -211,8 +212,7 @@ void values(const ValueSum* sums, int32_t sum_count, const int8_t* rows, int64_t
         const int64_t end = count - j0 < 256 ? count : j0 + 256;
         int32_t high[64] = {}, low[64] = {};
         for (int64_t j = j0; j < end; ++j) {
-          const int32_t p = sums[h].weights[j];
-          const int16_t ph = static_cast<int16_t>(p >> 15), pl = static_cast<int16_t>(p & 32767);
+          const int16_t ph = sums[h].high[j], pl = sums[h].low[j];
           const int8_t* v = rows + j * head_dim + c0;
           for (int32_t c = 0; c < width; ++c) {
             high[c] += static_cast<int32_t>(ph) * v[c];

@@ -7,13 +7,14 @@
 
 namespace superslm::kernels {
 
+// Internal linkage: a tier must not lend its compilation of an inline function to code for lesser processors.
 // EXP2N: 2^-f in Q16 for f in 0 .. 32767 (Q15).
-inline uint32_t exp2_fraction(uint32_t f) {
+static inline uint32_t exp2_fraction(uint32_t f) {
   return 65535 - ((f * (45324 - ((f * (15149 - ((f * 2596) >> 15))) >> 15))) >> 15);
 }
 
 // The softmax weight 2^-z, Q30, of a distance z in Q16.
-inline uint32_t exp2_weight(uint64_t z) {
+static inline uint32_t exp2_weight(uint64_t z) {
   if (z >= uint64_t{31} * 65536) return 0;
   const uint32_t distance = static_cast<uint32_t>(z);
   return (exp2_fraction((distance >> 1) & 32767) << 14) >> (distance >> 16);
@@ -45,7 +46,7 @@ void scale_query(const int32_t* x, const uint8_t* multipliers, int32_t n, int32_
 uint32_t silu_multiply(int32_t* gate, const int32_t* up, int32_t n, const uint8_t* sigmoid, int32_t shift);
 void scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig, int64_t count,
             int32_t head_dim);
-uint64_t weigh(const int64_t* scores, int64_t count, int32_t exponent, int32_t* weights);
+uint64_t weigh(const int64_t* scores, int64_t count, int32_t exponent, int16_t* high, int16_t* low);
 void values(const ValueSum* sums, int32_t sum_count, const int8_t* rows, int64_t count, int32_t head_dim);
 int32_t argmax(const int32_t* x, int32_t n);
 

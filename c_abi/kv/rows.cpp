@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/stream_copy.h"
 #include "kv/seams.h"
 
 namespace superslm::kv {
@@ -29,6 +30,10 @@ Stretch stretch(const KvView& view, int64_t position, int64_t end) {
 }
 
 size_t planes(const Geometry& g) { return size_t{2} * g.layers * g.kv_heads; }
+
+constexpr size_t kStreamFrom = size_t{4} << 20;
+
+void copy_bytes(uint8_t* to, const uint8_t* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 void copy_planes(uint8_t* to, size_t to_stride, const uint8_t* from, size_t from_stride, size_t bytes,
                  size_t count) {
@@ -80,24 +85,31 @@ bool rows_equal(const KvView& view, const PackedRows& packed, int64_t end) {
   return true;
 }
 
+// Page by page, so that reading runs straight through memory; a save larger than the caches goes past them.
 void pack_rows(const KvView& from, int64_t length, int32_t layers_of_last_row, int64_t stride, uint8_t* out) {
   const Geometry& g = *from.geometry;
   const size_t row = g.row_bytes();
-  for (int32_t layer = 0; layer < g.layers; ++layer) {
-    const int64_t end = length + (layer < layers_of_last_row ? 1 : 0);
-    for (int32_t plane = 0; plane < 2 * g.kv_heads; ++plane) {
-      const Kind kind = plane < g.kv_heads ? kKey : kValue;
-      for (int64_t at = 0; at < end;) {
-        const Run run = from.run(layer, kind, plane % g.kv_heads, at, end);
-        std::memcpy(out, run.rows, static_cast<size_t>(run.count) * row);
-        out += static_cast<size_t>(run.count) * row;
-        at += run.count;
-      }
-      std::memset(out, 0, static_cast<size_t>(stride - end) * row);
-      out += static_cast<size_t>(stride - end) * row;
-    }
+  const size_t plane_bytes = static_cast<size_t>(stride) * row;
+  const auto copy = plane_bytes * planes(g) >= kStreamFrom ? base::stream_copy : copy_bytes;
+  for (int64_t at = 0; at < length;) {
+    const Stretch held = stretch(from, at, length);
+    uint8_t* to = out + static_cast<size_t>(at) * row;
+    const size_t bytes = static_cast<size_t>(held.count) * row;
+    for (size_t p = 0; p < planes(g); ++p) copy(to + p * plane_bytes, held.first + p * held.stride, bytes);
+    at += held.count;
   }
-  seams::count_moved(static_cast<size_t>(stride) * g.position_bytes());
+  const size_t planes_of_last_row = size_t{2} * layers_of_last_row * g.kv_heads;
+  for (size_t p = 0; p < planes(g); ++p) {
+    uint8_t* to = out + p * plane_bytes + static_cast<size_t>(length) * row;
+    if (p < planes_of_last_row) {
+      const Stretch last = stretch(from, length, length + 1);
+      std::memcpy(to, last.first + p * last.stride, row);
+      to += row;
+    }
+    std::memset(to, 0, static_cast<size_t>(out + (p + 1) * plane_bytes - to));
+  }
+  base::stream_fence();
+  seams::count_moved(plane_bytes * planes(g));
 }
 
 }  // namespace superslm::kv

@@ -137,7 +137,7 @@ sslm_status sslm_ext_tokenize(sslm_model model, const char* utf8, size_t len, ui
 sslm_status sslm_ext_chat_ids(sslm_model model, int32_t role, int32_t part, int32_t* out, size_t* n) {
   if (model == nullptr || n == nullptr) return SSLM_INVALID_ARGUMENT;
   if (role < SSLM_EXT_CHAT_SYSTEM || role > SSLM_EXT_CHAT_ASSISTANT) return SSLM_INVALID_ARGUMENT;
-  if (part < SSLM_EXT_CHAT_PREFIX || part > SSLM_EXT_CHAT_SUFFIX) return SSLM_INVALID_ARGUMENT;
+  if (part < SSLM_EXT_CHAT_PREFIX || part > SSLM_EXT_CHAT_OPENING) return SSLM_INVALID_ARGUMENT;
   if (!model->artifact.has_tokenizer || !model->artifact.tokenizer.has_chat) return SSLM_ARTIFACT_REJECTED;
   const text::IdSpan ids =
       text::chat_ids(model->artifact.tokenizer, static_cast<text::Role>(role), static_cast<text::Part>(part));

@@ -51,8 +51,9 @@ SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, model_digest, 152);
 #define SSLM_EXT_CHAT_SYSTEM 0
 #define SSLM_EXT_CHAT_USER 1
 #define SSLM_EXT_CHAT_ASSISTANT 2
-#define SSLM_EXT_CHAT_PREFIX 0 /* ids in front of the turn's text */
-#define SSLM_EXT_CHAT_SUFFIX 1 /* ids behind it */
+#define SSLM_EXT_CHAT_PREFIX 0  /* ids in front of the turn's text */
+#define SSLM_EXT_CHAT_SUFFIX 1  /* ids behind it */
+#define SSLM_EXT_CHAT_OPENING 2 /* of the system role: ids that open a conversation without a system turn */
 
 /* A flag of sslm_ext_tokenize: the text of a special token becomes that token. Never set it for players'
  * text. */
@@ -95,7 +96,8 @@ SUPERSLM_API sslm_status sslm_ext_tokenize(sslm_model model, const char* utf8, s
                                            int32_t* out, size_t* n);
 
 /* Writes the ids in front of (SSLM_EXT_CHAT_PREFIX) or behind (SSLM_EXT_CHAT_SUFFIX) a turn of `role`
- * (SSLM_EXT_CHAT_SYSTEM, _USER, _ASSISTANT). `*n` is the capacity in ids on entry and the count on exit.
+ * (SSLM_EXT_CHAT_SYSTEM, _USER, _ASSISTANT). The system prefix opens a conversation; without a system turn
+ * SSLM_EXT_CHAT_OPENING does. `*n` is the capacity in ids on entry and the count on exit.
  * Refuses: null model or n; an unknown role or part; a model without a chat format (ARTIFACT_REJECTED); null
  * or short out (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
 SUPERSLM_API sslm_status sslm_ext_chat_ids(sslm_model model, int32_t role, int32_t part, int32_t* out,

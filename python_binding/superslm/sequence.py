@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""Conversations in K/V memory: pools, prefixes and sequences."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from superslm import _abi
+from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
+from superslm._library import SuperslmError, check
+from superslm.engine import CHUNK, DEAD_END, Model, Workspace
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """One consistent snapshot of a pool, in pages; `page_positions` in positions."""
+
+    page_count: int
+    free_pages: int
+    shared_pages: int
+    page_positions: int
+
+
+class PagePool(Closable):
+    """K/V memory shared by the sequences and prefixes made from it."""
+
+    def __init__(self, model: Model, pages: int) -> None:
+        lib = model._lib
+        self.model = model
+        size = pages * model.page_size + int(lib.sslm_kv_page_pool_overhead_size(model._handle.value, pages))
+        self.buffer = Buffer(size)
+        handle = _abi.sslm_kv_pool()
+        check(
+            lib.sslm_kv_page_pool_create(
+                model._handle.value, self.buffer.address, size, pages, ctypes.byref(handle)
+            ),
+            "sslm_kv_page_pool_create",
+            f"{pages} pages",
+        )
+        self._handle = Handle(
+            handle,
+            lib.sslm_kv_pool_destroy,
+            "sslm_kv_pool_destroy",
+            (self.buffer, model),
+            "close its sequences and prefixes first",
+        )
+
+    def stats(self) -> PoolStats:
+        """Pages in all, free, and shared by at least one holder."""
+        out = _abi.sslm_kv_pool_stats_out()
+        out.struct_size = ctypes.sizeof(out)
+        check(self.model._lib.sslm_kv_pool_stats(self._handle.value, ctypes.byref(out)), "sslm_kv_pool_stats")
+        return PoolStats(out.page_count, out.free_pages, out.shared_pages, out.page_positions)
+
+    def sequence(self, budget: int | None = None) -> Sequence:
+        """A fresh sequence: up to `budget` positions beyond what it adopts, or the whole context."""
+        return Sequence._create(self, budget)
+
+    def prefix(self, prompt: str | Tokens = (), *, budget: int | None = None) -> Prefix:
+        """An open prefix that already holds `prompt`; freeze it before sequences adopt it."""
+        return Prefix._begin(self, budget)._filled(prompt)
+
+    def restore(self, blob: bytes, prefix: Prefix | None = None) -> Sequence:
+        """The saved sequence, sharing the pages of `prefix` where it is the one the sequence adopted."""
+        return Sequence._restore(self, blob, prefix)
+
+
+class _Holder(Closable):
+    """What sequences and prefixes have in common: tokens go in by prefill."""
+
+    model: Model
+    _verb: str
+
+    def _prefill_call(self) -> Callable[..., int]:
+        return getattr(self.model._lib, self._verb)
+
+    def prefill(
+        self,
+        tokens: str | Tokens,
+        *,
+        chunk: int | None = None,
+        workspace: Workspace | None = None,
+        forced: bool = False,
+    ) -> int:
+        """Appends tokens (ids, or text without control tokens) and returns how many.
+
+        `chunk` bounds the tokens per library call. `forced` marks them as content of the bound schema.
+        Raises the refusal's exception; its `consumed` attribute counts the tokens that went in before it.
+        """
+        ids = self.model.tokenize(tokens) if isinstance(tokens, str) else token_ids(tokens)
+        space = workspace or self.model._thread_workspace()
+        done, consumed = 0, ctypes.c_int32(0)
+        while True:
+            status = self._prefill_call()(
+                self.model._handle.value,
+                self._handle.value,
+                int32_pointer(ids[done:]),
+                len(ids) - done,
+                CHUNK if chunk is None else chunk,
+                int(forced),
+                space._handle.value,
+                ctypes.byref(consumed),
+            )
+            done += consumed.value
+            check(status, self._verb, f"after {done} of {len(ids)} tokens", consumed=done)
+            if done == len(ids):
+                return done
+
+
+class Prefix(_Holder):
+    """A prompt computed once; frozen, it is shared by every sequence that adopts it."""
+
+    _verb = "sslm_prefix_prefill"
+
+    def __init__(self, pool: PagePool, handle: Any, parent: Prefix | None = None) -> None:
+        self.pool, self.model = pool, pool.model
+        self._handle = Handle(handle, self.model._lib.sslm_prefix_release, "sslm_prefix_release", (pool,))
+
+    @classmethod
+    def _begin(cls, pool: PagePool, budget: int | None) -> Prefix:
+        lib, handle = pool.model._lib, _abi.sslm_prefix()
+        at = ctypes.byref(pool._handle.value)
+        if budget is None:
+            check(
+                lib.sslm_prefix_begin(pool.model._handle.value, at, ctypes.byref(handle)), "sslm_prefix_begin"
+            )
+        else:
+            check(
+                lib.sslm_prefix_begin_budgeted(pool.model._handle.value, at, budget, ctypes.byref(handle)),
+                "sslm_prefix_begin_budgeted",
+                f"budget {budget}",
+            )
+        return cls(pool, handle)
+
+    def _filled(self, prompt: str | Tokens) -> Prefix:
+        if len(prompt):
+            self.prefill(prompt)
+        return self
+
+    def nested(self, prompt: str | Tokens = (), *, budget: int) -> Prefix:
+        """An open prefix that continues this frozen one and shares its pages."""
+        lib, handle = self.model._lib, _abi.sslm_prefix()
+        check(
+            lib.sslm_prefix_begin_from(self._handle.value, budget, ctypes.byref(handle)),
+            "sslm_prefix_begin_from",
+            f"budget {budget}",
+        )
+        return Prefix(self.pool, handle)._filled(prompt)
+
+    def freeze(self) -> Prefix:
+        """Ends the writing: from now on sequences may adopt it. Returns itself."""
+        check(self.model._lib.sslm_prefix_freeze(self._handle.value), "sslm_prefix_freeze")
+        return self
+
+
+@dataclass(frozen=True)
+class SequenceStats:
+    """Pages and positions of one sequence."""
+
+    budgeted: bool
+    origin: int
+    budget: int
+    limit: int
+    context_length: int
+    private_pages: int
+    shared_pages: int
+    reserve_pages: int
+    materialized_pages: int
+
+
+class Sequence(_Holder):
+    """One conversation: a context and the K/V rows behind it."""
+
+    _verb = "sslm_prefill"
+
+    def __init__(self, pool: PagePool, handle: Any) -> None:
+        self.pool, self.model = pool, pool.model
+        self.pending: int | None = None
+        self._handle = Handle(handle, self.model._lib.sslm_seq_release, "sslm_seq_release", (pool,))
+
+    @classmethod
+    def _create(cls, pool: PagePool, budget: int | None) -> Sequence:
+        lib, handle = pool.model._lib, _abi.sslm_seq()
+        at = ctypes.byref(pool._handle.value)
+        if budget is None:
+            check(lib.sslm_seq_create(pool.model._handle.value, at, ctypes.byref(handle)), "sslm_seq_create")
+        else:
+            check(
+                lib.sslm_seq_create_budgeted(pool.model._handle.value, at, budget, ctypes.byref(handle)),
+                "sslm_seq_create_budgeted",
+                f"budget {budget}",
+            )
+        return cls(pool, handle)
+
+    @classmethod
+    def _restore(cls, pool: PagePool, blob: bytes, prefix: Prefix | None) -> Sequence:
+        lib, handle = pool.model._lib, _abi.sslm_seq()
+        data = np.frombuffer(blob, np.uint8)
+        shared = ctypes.c_uint32(0)
+        check(
+            lib.sslm_seq_restore_shared(
+                pool.model._handle.value,
+                ctypes.byref(pool._handle.value),
+                address_of(data),
+                data.size,
+                prefix._handle.value if prefix else None,
+                ctypes.byref(handle),
+                ctypes.byref(shared),
+            ),
+            "sslm_seq_restore_shared",
+            f"{data.size} bytes",
+        )
+        sequence = cls(pool, handle)
+        sequence.pending = _pending_of(blob)
+        return sequence
+
+    def prefill(
+        self,
+        tokens: str | Tokens,
+        *,
+        chunk: int | None = None,
+        workspace: Workspace | None = None,
+        forced: bool = False,
+    ) -> int:
+        """As for a prefix, and puts the pending token in front: the one emitted last has no K/V row yet.
+
+        The count includes that token. `drop_pending` leaves it out; `prefill([])` appends it alone.
+        """
+        ids = self.model.tokenize(tokens) if isinstance(tokens, str) else token_ids(tokens)
+        done = 0
+        if self.pending is not None and forced:  # a schema's walk has moved by the pending token already
+            done = self.prefill([], workspace=workspace)
+        if self.pending is not None:
+            ids = np.concatenate([np.array([self.pending], np.int32), ids])
+        try:
+            done += super().prefill(ids, chunk=chunk, workspace=workspace, forced=forced)
+        except SuperslmError as error:
+            if error.consumed:
+                self.pending = None
+            raise
+        self.pending = None
+        return done
+
+    def drop_pending(self) -> None:
+        """Forgets the last emitted token: the next prefill does not put it into the context."""
+        self.pending = None
+
+    def decode(self, *, layer_budget: int | None = None, workspace: Workspace | None = None) -> int | None:
+        """One decode step, see `Model.decode`: the next token id, None, or DEAD_END."""
+        return self.model.decode([self], layer_budget=layer_budget, workspace=workspace)[0]
+
+    def logits(self) -> np.ndarray:
+        """Logits of the next token, int32 [vocab] in Q16 nats; the sequence must rest after a prefill."""
+        n = ctypes.c_size_t(self.model.info.vocab)
+        out = np.empty(n.value, np.int32)
+        check(
+            self.model._lib.sslm_ext_seq_logits(
+                self.model._handle.value, self._handle.value, None, int32_pointer(out), ctypes.byref(n)
+            ),
+            "sslm_ext_seq_logits",
+        )
+        return out
+
+    def score(self, tokens: str | Tokens) -> np.ndarray:
+        """Appends `tokens` and returns the log-probability of each in nats, float64 [n].
+
+        Nothing predicts the first token of an empty sequence: its value is 0.
+        """
+        ids = self.model.tokenize(tokens) if isinstance(tokens, str) else token_ids(tokens)
+        if self.pending is not None:
+            Sequence.prefill(self, [])  # moves the pending token into the context
+        out, consumed = np.zeros(len(ids), np.int32), ctypes.c_int32(0)
+        status = self.model._lib.sslm_ext_score(
+            self.model._handle.value,
+            self._handle.value,
+            int32_pointer(ids),
+            len(ids),
+            None,
+            int32_pointer(out),
+            ctypes.byref(consumed),
+        )
+        check(
+            status, "sslm_ext_score", f"after {consumed.value} of {len(ids)} tokens", consumed=consumed.value
+        )
+        return out / 65536.0
+
+    def generate(
+        self,
+        prompt: str | Tokens = (),
+        *,
+        max_tokens: int = 256,
+        stop_ids: Iterable[int] | None = None,
+        workspace: Workspace | None = None,
+    ) -> Iterator[str]:
+        """Yields text pieces until a stop id, `max_tokens`, or the end of the budget.
+
+        The last emitted token stays pending and enters the context with the next prefill or decode.
+        """
+        stops = set(self.model.info.stop_ids if stop_ids is None else stop_ids)
+        if len(prompt):
+            self.prefill(prompt, workspace=workspace)
+        stream = self.model.detokenizer()
+        for _ in range(max_tokens):
+            token = self.decode(workspace=workspace)
+            if token is None or token == DEAD_END or token in stops:
+                break
+            piece = stream.push([token])
+            if piece:
+                yield piece
+        rest = stream.finish()
+        if rest:
+            yield rest
+
+    def reset(self) -> None:
+        """Empties the sequence; its pages stay reserved."""
+        check(self.model._lib.sslm_seq_reset(self._handle.value), "sslm_seq_reset")
+        self.pending = None
+
+    def adopt(self, prefix: Prefix) -> None:
+        """Replaces the content by the frozen prefix's, sharing its pages where this sequence has a budget."""
+        check(
+            self.model._lib.sslm_seq_adopt_prefix(self._handle.value, prefix._handle.value),
+            "sslm_seq_adopt_prefix",
+        )
+        self.pending = None
+
+    def save(self) -> bytes:
+        """A blob that `PagePool.restore` continues from, byte for byte."""
+        n = ctypes.c_size_t(0)
+        save = self.model._lib.sslm_seq_save
+        save(self._handle.value, None, ctypes.byref(n))
+        blob = ctypes.create_string_buffer(n.value)
+        check(save(self._handle.value, blob, ctypes.byref(n)), "sslm_seq_save")
+        return blob.raw[: n.value]
+
+    def stats(self) -> SequenceStats:
+        """Budget, length and pages."""
+        out = _abi.sslm_seq_kv_stats_out()
+        out.struct_size = ctypes.sizeof(out)
+        check(self.model._lib.sslm_seq_kv_stats(self._handle.value, ctypes.byref(out)), "sslm_seq_kv_stats")
+        return SequenceStats(
+            bool(out.mode),
+            out.origin,
+            out.budget,
+            out.limit,
+            out.context_length,
+            out.mapped_private_pages,
+            out.shared_pages,
+            out.reserve_pages,
+            out.materialized_pages,
+        )
+
+
+def _pending_of(blob: bytes) -> int | None:
+    """The pending token a blob carries (offset 72 in every format)."""
+    token = int.from_bytes(blob[72:76], "little", signed=True)
+    return None if token < 0 else token

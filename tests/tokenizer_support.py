@@ -218,6 +218,7 @@ def npm_models(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, second
 
 
+@functools.cache
 def smollm2_metadata() -> dict[str, Any]:
     """The metadata of SmolLM2's GGUF file."""
     import gguf

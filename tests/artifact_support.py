@@ -39,7 +39,9 @@ def differences(a: object, b: object, path: str = "model") -> list[str]:
         names = [field.name for field in dataclasses.fields(a)]
         return [d for n in names for d in differences(getattr(a, n), getattr(b, n), f"{path}.{n}")]
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in differences(x, y, f"{path}[{i}]")]
+        return [
+            d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in differences(x, y, f"{path}[{i}]")
+        ]
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         same = a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
     else:
@@ -51,7 +53,9 @@ def mixed(name: str) -> QuantizedModel:
     """A fixture with W8 and W4 matrices side by side."""
     model, other = make_quantized(name, "w8"), make_quantized(name, "w4")
     assert isinstance(other.layers[0].WD, MatrixW4)
-    layers = [dataclasses.replace(a, WD=b.WD, WQ=b.WQ) for a, b in zip(model.layers, other.layers, strict=True)]
+    layers = [
+        dataclasses.replace(a, WD=b.WD, WQ=b.WQ) for a, b in zip(model.layers, other.layers, strict=True)
+    ]
     return dataclasses.replace(model, layers=layers)
 
 

@@ -222,12 +222,17 @@ def test_damped_domains_equal_exact_integers(c_program: Callable[..., Path]) -> 
     interesting += [1 << 47, (1 << 47) + 1, -(1 << 47), -(root**2)]
     cases = [(1, b, c, w) for b in interesting for c in interesting for w in (0, 1, 65536, 65537, 1 << 19)]
     cases += [(ln2, 100, 5, 7) for ln2 in (0, -1, 1, INT64_MAX // 30, INT64_MAX // 30 + 1)]
-    cases += [tuple(rng.randrange(-(1 << rng.randrange(1, 60)), 1 << 40) for _ in range(3)) + (9,) for _ in range(400)]
+    cases += [
+        tuple(rng.randrange(-(1 << rng.randrange(1, 60)), 1 << 40) for _ in range(3)) + (9,)
+        for _ in range(400)
+    ]
     text = "".join("check {} {} {} {}\n".format(*case) for case in cases)
     expected = []
     for ln2, b, c, width in cases:
         peak = b * b + c
         inside = 0 <= peak <= 1 << 47
-        expected.append(f"{int(inside and peak >= 1 and 1 <= ln2 <= INT64_MAX // 30)} "
-                        f"{int(inside and width * peak <= INT64_MAX)}")
+        expected.append(
+            f"{int(inside and peak >= 1 and 1 <= ln2 <= INT64_MAX // 30)} "
+            f"{int(inside and width * peak <= INT64_MAX)}"
+        )
     assert run(sanitized(c_program, "artifact_damped"), text=text) == expected

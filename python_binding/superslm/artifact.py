@@ -133,6 +133,9 @@ def compute_digests(file: BinaryIO, model_entries: bytes, model_end: int) -> tup
 class Artifact:
     """A mapped `.sslm` file: its sections as read-only bytes, and the digests of its header.
 
+    As a context manager it ends the mapping, for which no view of a section may be left; else the garbage
+    collector ends it after the last view.
+
     Args:
         path: the file.
         verify: compare the file digest (a pass over the whole file); False where the C library has
@@ -148,9 +151,13 @@ class Artifact:
             head = file.read(MODEL_START)
             if len(head) < MODEL_START or head[:8] != MAGIC:
                 raise ArtifactError(f"{path}: not a SuperSLM artifact; convert the source model first")
-            _, version, self.kind, size, count, _, self.file_digest, self.model_digest = HEADER.unpack_from(head)
+            _, version, self.kind, size, count, _, self.file_digest, self.model_digest = HEADER.unpack_from(
+                head
+            )
             if version != VERSION:
-                raise ArtifactError(f"{path}: format version {version}, this release reads {VERSION}; convert again")
+                raise ArtifactError(
+                    f"{path}: format version {version}, this release reads {VERSION}; convert again"
+                )
             if size != file.seek(0, 2) or not 1 <= count <= (MODEL_START - HEADER.size) // SECTION.size:
                 raise ArtifactError(f"{path}: truncated or damaged; `superslm verify` names the reason")
             self.sections: dict[str, Section] = {}
@@ -164,6 +171,12 @@ class Artifact:
             if verify and compute_digests(file, entries, end) != (self.file_digest, self.model_digest):
                 raise ArtifactError(f"{path}: the digest does not match; the file is damaged, fetch it again")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __enter__(self) -> Artifact:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bytes.close()
 
     def section(self, name: str) -> memoryview | None:
         """The bytes of a section in the mapping, or None where the artifact has no such section."""
@@ -196,8 +209,8 @@ def load_quantized(path: str | PathLike[str], *, verify: bool = True) -> Quantiz
     artifact = Artifact(path, verify=verify)
     if artifact.kind != KIND_MODEL:
         raise ArtifactError(f"{path}: holds an adapter, not a model")
-    hidden, layers, heads, kv_heads, head_dim, mlp, vocab, cap, _, R, eps, eps_head, stops, *ids = CONFIG.unpack(
-        artifact.section("CONF")
+    hidden, layers, heads, kv_heads, head_dim, mlp, vocab, cap, _, R, eps, eps_head, stops, *ids = (
+        CONFIG.unpack(artifact.section("CONF"))
     )
     tensors = {(layer, role): value for layer, role, value in _tensors(artifact)}
     whole = {name: tensors.get((WHOLE_MODEL, role)) for name, role in MODEL_ROLES.items()}
@@ -229,7 +242,9 @@ def _layer(artifact: Artifact, tensors: dict[tuple[int, int], Any], index: int) 
     for name in ("BQ", "BK", "BV", "NQ", "NK"):
         if fields[name] is not None:
             fields[name] = fields[name].reshape(-1)
-    fields.update(zip(LAYER_SCALARS, LAYER.unpack_from(artifact.section("LAYR"), index * LAYER.size), strict=True))
+    fields.update(
+        zip(LAYER_SCALARS, LAYER.unpack_from(artifact.section("LAYR"), index * LAYER.size), strict=True)
+    )
     return Layer(**fields)
 
 

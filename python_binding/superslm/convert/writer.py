@@ -35,7 +35,9 @@ class _Tensor:
     parts: list[tuple[int, Callable[[], Iterator[bytes]]]]  # size in bytes, producer of the bytes
 
 
-def write_artifact(model: QuantizedModel, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
+def write_artifact(
+    model: QuantizedModel, path: str | PathLike[str], *, progress: Progress | None = None
+) -> None:
     """Writes the artifact of a model; the file appears under its name only when it is whole.
 
     Args:
@@ -49,7 +51,11 @@ def write_artifact(model: QuantizedModel, path: str | PathLike[str], *, progress
     """
     tensors = list(_tensors(model))
     table, offsets, data_size = _tensor_table(tensors)
-    small = {"CONF": _config(model), "LAYR": b"".join(_scalars(layer) for layer in model.layers), "TENS": table}
+    small = {
+        "CONF": _config(model),
+        "LAYR": b"".join(_scalars(layer) for layer in model.layers),
+        "TENS": table,
+    }
     tail = {"TOKN": _tokenizer(model), "DGC1": None if model.DGC1 is None else fmt.SCALE.pack(*model.DGC1)}
     tail["PROV"] = _json(model.provenance)
     contents = {**small, "DATA": None, **{name: data for name, data in tail.items() if data is not None}}
@@ -69,28 +75,48 @@ def write_artifact(model: QuantizedModel, path: str | PathLike[str], *, progress
 
 
 def set_golden_record(path: str | PathLike[str], record: fmt.GoldenRecord) -> None:
-    """Adds or replaces the golden record of an artifact and renews its file digest, atomically.
+    """Adds or replaces the golden record of an artifact; see `set_section`.
 
     Args:
         path: an existing artifact.
         record: prompt, tokens and digest as docs/sslm_format.md section 8 defines them.
+    """
+    set_section(path, "GOLD", record.pack())
+
+
+def set_section(path: str | PathLike[str], name: str, data: bytes | None) -> None:
+    """Adds, replaces or (with None) removes a section outside the model part, atomically.
+
+    The file digest is renewed; the model digest stays, since it does not cover such sections.
+
+    Args:
+        path: an existing artifact.
+        name: four characters, such as "GOLD"; no section of the model part.
+        data: the section's bytes.
 
     Raises:
         ArtifactError: the file is no intact artifact.
+        ValueError: the section belongs to the model part.
         OSError: the file cannot be written.
     """
-    old = fmt.Artifact(path)
-    kept = [s for s in old.sections.values() if s.name != "GOLD"]
-    data = record.pack()
-    offset = fmt.aligned(kept[-1].end)
-    moved = [s for s in kept if old.sections.get("GOLD") and s.offset > old.sections["GOLD"].offset]
-    if moved:
-        raise fmt.ArtifactError(f"{path}: the golden record is not the last section; write the artifact again")
-    sections = [*kept, fmt.Section("GOLD", 0, offset, len(data))]
-    with open(path, "rb") as source, _replacing(path) as file:
-        _copy(source, file, kept[-1].end)
+    if name in fmt.MODEL_SECTIONS:
+        raise ValueError(f"{name} belongs to the model part; write the artifact again")
+    with fmt.Artifact(path) as old:
+        model = [s for s in old.sections.values() if s.name in fmt.MODEL_SECTIONS]
+        tail = {s.name: bytes(old.section(s.name)) for s in old.sections.values() if s not in model}
+        flags = {s.name: s.flags for s in old.sections.values()}
+    tail[name] = data
+    tail = {name: data for name, data in tail.items() if data is not None}
+    sections, end = list(model), model[-1].end
+    for tail_name, content in tail.items():
+        sections.append(fmt.Section(tail_name, flags.get(tail_name, 0), fmt.aligned(end), len(content)))
+        end = sections[-1].end
+    with _replacing(path) as file:
+        with open(path, "rb") as source:
+            _copy(source, file, model[-1].end)
         _write_head(file, sections, bytes(64))
-        _write_at(file, offset, data)
+        for section in sections[len(model) :]:
+            _write_at(file, section.offset, tail[section.name])
         _seal(file, sections)
 
 
@@ -130,7 +156,12 @@ def _tensors(model: QuantizedModel) -> Iterator[_Tensor]:
     whole_shapes = {"embedding": (model.vocab, H), "head": (model.vocab, H), "NF": (1, H)}
     whole_shapes |= {"STEP": (1, hd // 2), "SIN": (1, 4097), "SIG": (1, 1025), "T": (model.cap, hd)}
     layer_shapes = {"N1": (1, H), "N2": (1, H), "WQ": (q, H), "WK": (kv, H), "WV": (kv, H), "WO": (H, q)}
-    layer_shapes |= {"WG": (model.mlp, H), "WU": (model.mlp, H), "WD": (H, model.mlp), "MQ": (model.heads, hd)}
+    layer_shapes |= {
+        "WG": (model.mlp, H),
+        "WU": (model.mlp, H),
+        "WD": (H, model.mlp),
+        "MQ": (model.heads, hd),
+    }
     layer_shapes |= {"BQ": (1, q), "BK": (1, kv), "BV": (1, kv), "NQ": vector, "NK": vector}
     layer_shapes |= dict.fromkeys(("CK", "MK", "MV", "SV", "MC"), per_kv_head)
     for name, role in fmt.MODEL_ROLES.items():
@@ -142,7 +173,9 @@ def _tensors(model: QuantizedModel) -> Iterator[_Tensor]:
                 yield _tensor(value, role, i, f"layer {i} {name}", layer_shapes[name])
 
 
-def _tensor(value: Matrix | Norm | np.ndarray, role: int, layer: int, name: str, shape: tuple[int, int]) -> _Tensor:
+def _tensor(
+    value: Matrix | Norm | np.ndarray, role: int, layer: int, name: str, shape: tuple[int, int]
+) -> _Tensor:
     if isinstance(value, (MatrixW8, MatrixW4)):
         if (value.rows, value.cols) != shape:
             raise ValueError(f"{name}: shape {(value.rows, value.cols)}, the model needs {shape}")
@@ -180,7 +213,10 @@ def _matrix_parts(m: Matrix) -> list[tuple[int, Callable[[], Iterator[bytes]]]]:
         scales = (m.rows * width, lambda: iter([_nibble_pairs(m.s, width)]))
     else:
         values = (m.rows * blocks * 16, lambda: (_block_nibbles(m.q[r], blocks) for r in slices()))
-        scales = (m.rows * blocks * 2, lambda: iter([np.stack([m.s, m.u], axis=2).astype(np.uint8).tobytes()]))
+        scales = (
+            m.rows * blocks * 2,
+            lambda: iter([np.stack([m.s, m.u], axis=2).astype(np.uint8).tobytes()]),
+        )
     return [values, scales, (4 * m.rows, multipliers)]
 
 
@@ -243,7 +279,12 @@ def _write_at(file: BinaryIO, offset: int, data: bytes) -> None:
 
 
 def _write_tensors(
-    file: BinaryIO, base: int, tensors: list[_Tensor], offsets: list[list[int]], progress: Progress | None, total: int
+    file: BinaryIO,
+    base: int,
+    tensors: list[_Tensor],
+    offsets: list[list[int]],
+    progress: Progress | None,
+    total: int,
 ) -> None:
     for tensor, places in zip(tensors, offsets, strict=True):
         for (size, produce), place in zip(tensor.parts, places, strict=True):
@@ -251,7 +292,9 @@ def _write_tensors(
             for data in produce():
                 file.write(data)
             if file.tell() != base + place + size:
-                raise ValueError(f"tensor role {tensor.role} of layer {tensor.layer}: array of another size than its shape")
+                raise ValueError(
+                    f"tensor role {tensor.role}, layer {tensor.layer}: its array does not fit its shape"
+                )
             if progress is not None:
                 progress(file.tell(), total)
 

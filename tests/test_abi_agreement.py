@@ -116,7 +116,7 @@ def test_ordinals_out_of_place_are_found(tmp_path: Path) -> None:
 
 
 def test_the_binding_loads_the_library_and_names_its_refusals(library_path: Path) -> None:
-    from superslm import _abi, _library
+    from superslm import _abi, _library, errors
 
     library = _library.library(str(library_path))
     assert library.sslm_ext_status_name(_abi.SSLM_KV_BUDGET_EXCEEDED) == b"SSLM_KV_BUDGET_EXCEEDED"

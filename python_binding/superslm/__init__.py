@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from superslm._library import SuperslmError, cmake_dir, include_dir, library_path
 from superslm.chat import Chat
-from superslm.engine import Detokenizer, Model, ModelInfo, Workspace
+from superslm.engine import Detokenizer, Model, Workspace
 from superslm.sequence import PagePool, Prefix, Sequence
 
 try:
@@ -20,7 +20,6 @@ __all__ = [
     "Chat",
     "Detokenizer",
     "Model",
-    "ModelInfo",
     "PagePool",
     "Prefix",
     "Sequence",

@@ -128,11 +128,3 @@ def check(status: int, verb: str, detail: str = "", *, consumed: int = 0) -> Non
     """
     if status != _abi.Status.SSLM_OK:
         raise ERRORS[status](verb, detail, consumed=consumed)
-
-
-def __getattr__(name: str) -> type[SuperslmError]:
-    """The exception classes by name: `from superslm._library import ArtifactRejected`."""
-    for error in ERRORS.values():
-        if error.__name__ == name:
-            return error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,7 +35,7 @@ def compile_rooms(
     Args:
         folder: where the program goes.
         name: the source's name without its ending.
-        rooms: folders or files under c_abi/.
+        rooms: folders under c_abi/, or patterns of files.
         sanitize: sanitizers of the build; empty for none.
         flags: more compiler flags.
 
@@ -44,8 +44,7 @@ def compile_rooms(
     """
     sources = [ROOT / "tests" / "c" / f"{name}.cpp"]
     for room in rooms:
-        path = ROOT / "c_abi" / room
-        sources += sorted(path.glob("*.cpp")) if path.is_dir() else [path]
+        sources += sorted((ROOT / "c_abi").glob(f"{room}/*.cpp" if "." not in room else room))
     program = folder / f"{name}-{sanitize.replace(',', '-') or 'plain'}"
     command = [*shlex.split(os.environ.get("CXX", "c++")), *STRICT, *flags, "-DSUPERSLM_TEST_SEAMS=1"]
     if sanitize:

@@ -50,6 +50,7 @@ struct Format {
 };
 
 constexpr Format kSsb6 = {{'S', 'S', 'B', '6'}, 172, true, true, true, true};
+constexpr Format kSsp1 = {{'S', 'S', 'P', '1'}, 204, true, true, true, true};
 constexpr Format kSsb5 = {{'S', 'S', 'B', '5'}, 156, true, true, true, false};
 constexpr Format kSsb4 = {{'S', 'S', 'B', '4'}, 124, true, true, false, false};
 constexpr Format kSsb3 = {{'S', 'S', 'B', '3'}, 120, true, false, false, false};

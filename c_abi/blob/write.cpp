@@ -105,7 +105,7 @@ void write(const ModelFacts& facts, const Content& content, uint8_t* out) {
     store_le<uint32_t>(at, 1);
   }
   at += format.count_bytes();
-  kv::pack_rows(content.holder->view(), state.length, state.layer_index, row_stride(facts, content), at);
+  kv::pack_rows(content.holder->view(), 0, state.length, state.layer_index, row_stride(facts, content), at);
 }
 
 }  // namespace superslm::blob

@@ -141,6 +141,26 @@ Status Holder::restore(Pool& pool, const RestoreRequest& request, Holder* out, u
   return Status::kOk;
 }
 
+Status Holder::restore_frozen(Pool& pool, const FrozenRequest& request, Holder* out) {
+  const int64_t page = pool.geometry().page_positions;
+  const bool shares = request.parent != nullptr && pool.pages_per_context() > 1;
+  const int64_t shared = shares ? request.origin / page : 0;
+  const int64_t needed = pages_covering(request.length, page);
+  const Status status = out->draw(pool, request.mode, request.budget, needed - shared);
+  if (status != Status::kOk) return status;
+  if (shared != 0) {
+    pool.share(request.parent->table_, shared);
+    out->share_pages_of(*request.parent, shared);
+  }
+  out->set_origin(request.origin);
+  out->map_to(request.length);
+  if (request.parent != nullptr)
+    copy_rows(request.parent->view(), out->view(), shared * page, request.origin);
+  unpack_rows(request.rows, out->view(), request.origin, request.length);
+  out->frozen_ = true;
+  return Status::kOk;
+}
+
 HolderStats Holder::stats() const {
   return HolderStats{materialized_ + private_, shared_, reserve_.count, materialized_};
 }

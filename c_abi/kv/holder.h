@@ -35,6 +35,17 @@ struct RestoreRequest {
   int64_t prefix_length = 0;
 };
 
+// A frozen prefix to be rebuilt from a blob whose checks have passed: rows [origin, length) are given, those
+// before are the parent's, which is frozen, of the same pool and of length origin.
+struct FrozenRequest {
+  Mode mode = Mode::kNoBudget;
+  int32_t budget = 0;
+  int64_t origin = 0;
+  int64_t length = 0;
+  PackedRows rows;
+  const Holder* parent = nullptr;  // null when origin is 0
+};
+
 // Pages in table order: shared, materialised, private; the reserve is apart. Plain data without pointers into
 // itself: it may be moved by copying, as long as one copy lives on. The caller serialises calls on one
 // holder; a frozen prefix may be read by any number of threads at once.
@@ -49,6 +60,9 @@ class Holder {
 
   // *shared_pages: pages shared with the request's prefix.
   static Status restore(Pool& pool, const RestoreRequest& request, Holder* out, uint32_t* shared_pages);
+
+  // Draws the pages that the content needs and the parent does not share.
+  static Status restore_frozen(Pool& pool, const FrozenRequest& request, Holder* out);
 
   // Replaces the content by a frozen prefix's. Never draws, never fails. A budget holder needs a prefix of
   // its own pool; a no-budget holder copies from any pool of the model.

@@ -94,13 +94,15 @@ uint32_t Pool::live_holders() {
 Status Pool::draw(int64_t count, Chain* out) {
   PoolLock lock(mutex_);
   if (count > int64_t{free_.count}) return Status::kExhausted;
+  ++live_holders_;
+  *out = Chain();
+  if (count == 0) return Status::kOk;
   Chain taken{free_.head, free_.head, static_cast<uint32_t>(count)};
   for (int64_t i = 1; i < count; ++i) taken.tail = entries_[taken.tail].next;
   free_.head = entries_[taken.tail].next;
   free_.count -= taken.count;
   if (free_.count == 0) free_.tail = kNoPage;
   entries_[taken.tail].next = kNoPage;
-  ++live_holders_;
   *out = taken;
   return Status::kOk;
 }

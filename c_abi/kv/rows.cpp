@@ -63,7 +63,7 @@ void unpack_rows(const PackedRows& from, const KvView& to, int64_t begin, int64_
   const size_t row = g.row_bytes();
   for (int64_t at = begin; at < end;) {
     const Stretch target = stretch(to, at, end);
-    copy_planes(target.first, target.stride, from.bytes + static_cast<size_t>(at) * row,
+    copy_planes(target.first, target.stride, from.bytes + static_cast<size_t>(at - from.first) * row,
                 static_cast<size_t>(from.stride) * row, static_cast<size_t>(target.count) * row, planes(g));
     at += target.count;
   }
@@ -75,7 +75,7 @@ bool rows_equal(const KvView& view, const PackedRows& packed, int64_t end) {
   const size_t stride = static_cast<size_t>(packed.stride) * row;
   for (int64_t at = 0; at < end;) {
     const Stretch held = stretch(view, at, end);
-    const uint8_t* given = packed.bytes + static_cast<size_t>(at) * row;
+    const uint8_t* given = packed.bytes + static_cast<size_t>(at - packed.first) * row;
     for (size_t p = 0; p < planes(g); ++p) {
       const size_t bytes = static_cast<size_t>(held.count) * row;
       if (std::memcmp(held.first + p * held.stride, given + p * stride, bytes) != 0) return false;
@@ -86,21 +86,22 @@ bool rows_equal(const KvView& view, const PackedRows& packed, int64_t end) {
 }
 
 // Page by page, so that reading runs straight through memory; a save larger than the caches goes past them.
-void pack_rows(const KvView& from, int64_t length, int32_t layers_of_last_row, int64_t stride, uint8_t* out) {
+void pack_rows(const KvView& from, int64_t begin, int64_t length, int32_t layers_of_last_row, int64_t stride,
+               uint8_t* out) {
   const Geometry& g = *from.geometry;
   const size_t row = g.row_bytes();
   const size_t plane_bytes = static_cast<size_t>(stride) * row;
   const auto copy = plane_bytes * planes(g) >= kStreamFrom ? base::stream_copy : copy_bytes;
-  for (int64_t at = 0; at < length;) {
+  for (int64_t at = begin; at < length;) {
     const Stretch held = stretch(from, at, length);
-    uint8_t* to = out + static_cast<size_t>(at) * row;
+    uint8_t* to = out + static_cast<size_t>(at - begin) * row;
     const size_t bytes = static_cast<size_t>(held.count) * row;
     for (size_t p = 0; p < planes(g); ++p) copy(to + p * plane_bytes, held.first + p * held.stride, bytes);
     at += held.count;
   }
   const size_t planes_of_last_row = size_t{2} * layers_of_last_row * g.kv_heads;
   for (size_t p = 0; p < planes(g); ++p) {
-    uint8_t* to = out + p * plane_bytes + static_cast<size_t>(length) * row;
+    uint8_t* to = out + p * plane_bytes + static_cast<size_t>(length - begin) * row;
     if (p < planes_of_last_row) {
       const Stretch last = stretch(from, length, length + 1);
       std::memcpy(to, last.first + p * last.stride, row);

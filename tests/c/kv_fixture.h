@@ -164,7 +164,7 @@ struct Filled {
   // The rows as a blob holds them, with this many positions per plane.
   std::vector<uint8_t> packed(int64_t stride) const {
     std::vector<uint8_t> bytes(static_cast<size_t>(stride) * holder.view().geometry->position_bytes());
-    kv::pack_rows(holder.view(), length(), 0, stride, bytes.data());
+    kv::pack_rows(holder.view(), 0, length(), 0, stride, bytes.data());
     return bytes;
   }
 };
@@ -182,6 +182,6 @@ inline kv::RestoreRequest request_of(const Filled& saved, const std::vector<uint
   request.budget = saved.holder.budget();
   request.origin = saved.holder.mode() == kv::Mode::kBudget ? saved.holder.origin() : 0;
   request.positions = saved.length();
-  request.rows = kv::PackedRows{rows.data(), saved.length()};
+  request.rows = kv::PackedRows{rows.data(), saved.length(), 0};
   return request;
 }

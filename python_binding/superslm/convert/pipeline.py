@@ -148,4 +148,9 @@ def convert(
     model.tokenizer = tables
     model.stop_ids = list(tables.stop_ids)
     model.provenance["chat_template"] = tokenizer.chat_template
+    model.provenance["tokenizer"] = {
+        "pre_tokenizer": tokenizer.family,
+        "missing_bytes": tables.missing_bytes,
+        "no_chat": tables.chat_absent,
+    }
     return model

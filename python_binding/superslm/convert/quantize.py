@@ -141,8 +141,10 @@ def quantize_matrix(tensor: FloatTensor, weights: str, tick: Callable[[int], Non
     offset = np.empty((rows, blocks), np.uint8) if weights == "w4" else None
     strip = max(1, STRIP // wide)
     read = max(1, READ // wide // strip) * strip
+    nonzero = False  # a matrix of zeros has E = 23 and W = 1
     for start in range(0, rows, read):
         part = tensor.rows(start, min(start + read, rows)).astype(np.float64)
+        nonzero = nonzero or bool(part.any())
         for a in range(0, len(part), strip):
             piece = part[a : a + strip]
             at = slice(start + a, start + a + len(piece))
@@ -152,18 +154,15 @@ def quantize_matrix(tensor: FloatTensor, weights: str, tick: Callable[[int], Non
                 body[at], subscale[at], offset[at], scale[at] = _quantize_w4(piece)
             if tick is not None:
                 tick(piece.size)
-    E, W = _row_multipliers(scale)
+    E, W = _row_multipliers(scale) if nonzero else (23, np.ones(rows, np.int32))
     if offset is None:
         return MatrixW8(columns, body, subscale, W, E)
     return MatrixW4(columns, body, subscale, offset, W, E)
 
 
 def _row_multipliers(scale: np.ndarray) -> tuple[int, np.ndarray]:
-    """E and W[r] of a matrix from its row scales; a matrix of zeros has E = 23 and W = 1."""
-    largest = float(scale.max())
-    if largest <= 1e-20:
-        return 23, np.ones(len(scale), np.int32)
-    E = 23 - int(ceil_log2(largest))
+    """E and W[r] of a matrix from its row scales."""
+    E = 23 - int(ceil_log2(float(scale.max())))
     return E, np.maximum(1, np.rint(scale * 2.0**E)).astype(np.int32)
 
 

@@ -30,16 +30,19 @@ Digests compute_digests(const uint8_t* data, size_t size, Span model_entries, si
   model.update(model_entries.data, model_entries.size);
   model.update(sha256(data + kModelStart, smaller(model_end, kChunk) - kModelStart).bytes, 32);
 
+  const Sha256Kernel& kernel = sha256_kernel();
+  const auto lanes = static_cast<size_t>(kernel.lanes);
   for (size_t begin = first; begin < size;) {
-    Digest digests[2];
-    int count = 1;
-    if (size - begin >= 2 * kChunk) {
-      sha256_pair(data + begin, data + begin + kChunk, kChunk, digests);
-      count = 2;
+    Digest digests[kMaxSha256Lanes];
+    const bool side_by_side = (size - begin) / kChunk >= lanes;
+    if (side_by_side) {
+      const uint8_t* messages[kMaxSha256Lanes];
+      for (size_t i = 0; i < lanes; ++i) messages[i] = data + begin + i * kChunk;
+      sha256_lanes(kernel, messages, kChunk, digests);
     } else {
       digests[0] = sha256(data + begin, smaller(size - begin, kChunk));
     }
-    for (int i = 0; i < count; ++i) {
+    for (size_t i = 0; i < (side_by_side ? lanes : 1); ++i) {
       const size_t length = smaller(size - begin, kChunk);
       file.update(digests[i].bytes, 32);
       if (model_end >= begin + length) {

@@ -23,7 +23,8 @@ struct Matrix {
   int32_t padded_cols = 0;
   int32_t exponent = 0;  // E
   // W8: int8 [rows][padded_cols].
-  // W4: nibbles [rows][padded_cols / 2]; 16 bytes a block, byte i holds input i (low) and input i + 16 (high).
+  // W4: nibbles [rows][padded_cols / 2]; 16 bytes a block, byte i holds input i (low) and input i + 16
+  // (high).
   const uint8_t* values = nullptr;
   // W8: nibbles [rows][(blocks + 1) / 2], low nibble first. W4: bytes [rows][blocks][2], s then u.
   const uint8_t* scales = nullptr;
@@ -85,10 +86,10 @@ struct ModelView {
   Matrix head;  // equals embedding when tied
   NormGains final_norm;
   const LayerView* layers = nullptr;
-  LeArray<uint64_t> rotary_step;   // STEP [head_dim / 2]
-  LeArray<int32_t> sine;           // SIN [4097]
-  LeArray<int32_t> sigmoid;        // SIG [1025]
-  LeArray<int16_t> rotary_rows;    // T [cap][head_dim], present when any layer is centred
+  LeArray<uint64_t> rotary_step;  // STEP [head_dim / 2]
+  LeArray<int32_t> sine;          // SIN [4097]
+  LeArray<int32_t> sigmoid;       // SIG [1025]
+  LeArray<int16_t> rotary_rows;   // T [cap][head_dim], present when any layer is centred
   // Damped-greedy scale S = m * 2^e; absent when has_logit_scale is false.
   bool has_logit_scale = false;
   int64_t logit_scale_mantissa = 0, logit_scale_exponent = 0;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 #include "artifact/sha256.h"
 
+#include <atomic>
 #include <cstring>
 
 namespace superslm::artifact {
@@ -42,14 +43,8 @@ void compress_block(uint32_t state[8], const uint8_t* data) {
   state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
-void compress_portable(uint32_t state[8], const uint8_t* data, size_t blocks) {
-  for (size_t i = 0; i < blocks; ++i) compress_block(state, data + 64 * i);
-}
-
-void compress_pair_portable(uint32_t first_state[8], const uint8_t* first, uint32_t second_state[8],
-                            const uint8_t* second, size_t blocks) {
-  compress_portable(first_state, first, blocks);
-  compress_portable(second_state, second, blocks);
+void compress_lanes(uint32_t (*states)[8], const uint8_t* const* data, size_t blocks) {
+  sha256_compress_portable(states[0], data[0], blocks);
 }
 
 // Writes the closing 0x80, zeros and bit length behind a tail; returns 1 or 2 blocks.
@@ -81,11 +76,21 @@ const uint32_t kSha256Rounds[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-const Sha256Kernel kSha256Portable = {"portable", compress_portable, compress_pair_portable};
+const Sha256Kernel kSha256Portable = {"portable", sha256_compress_portable, 1, compress_lanes};
+
+void sha256_compress_portable(uint32_t state[8], const uint8_t* data, size_t blocks) {
+  for (size_t i = 0; i < blocks; ++i) compress_block(state, data + 64 * i);
+}
 
 const Sha256Kernel& sha256_kernel() {
-  const Sha256Kernel* hardware = sha256_hardware();
-  return hardware != nullptr ? *hardware : kSha256Portable;
+  static std::atomic<const Sha256Kernel*> chosen{nullptr};  // a race stores the same answer twice
+  const Sha256Kernel* kernel = chosen.load(std::memory_order_relaxed);
+  if (kernel != nullptr) return *kernel;
+  kernel = sha256_extension();
+  if (kernel == nullptr) kernel = sha256_avx2();
+  if (kernel == nullptr) kernel = &kSha256Portable;
+  chosen.store(kernel, std::memory_order_relaxed);
+  return *kernel;
 }
 
 bool Digest::operator==(const Digest& other) const {
@@ -96,7 +101,7 @@ Sha256::Sha256() { std::memcpy(state_, kInitialState, sizeof(state_)); }
 
 Sha256& Sha256::update(const void* data, size_t size) {
   if (size == 0) return *this;
-  const CompressFn compress = sha256_kernel().compress;
+  const auto compress = sha256_kernel().compress;
   const auto* bytes = static_cast<const uint8_t*>(data);
   const size_t filled = static_cast<size_t>(length_ % 64);
   length_ += size;
@@ -122,15 +127,12 @@ Digest Sha256::finish() {
 
 Digest sha256(const void* data, size_t size) { return Sha256().update(data, size).finish(); }
 
-void sha256_pair(const uint8_t* first, const uint8_t* second, size_t size, Digest out[2]) {
-  const Sha256Kernel& kernel = sha256_kernel();
-  uint32_t states[2][8];
-  std::memcpy(states[0], kInitialState, sizeof(kInitialState));
-  std::memcpy(states[1], kInitialState, sizeof(kInitialState));
+void sha256_lanes(const Sha256Kernel& kernel, const uint8_t* const* messages, size_t size, Digest* out) {
+  uint32_t states[kMaxSha256Lanes][8];
+  for (int i = 0; i < kernel.lanes; ++i) std::memcpy(states[i], kInitialState, sizeof(kInitialState));
   const size_t whole = size / 64;
-  kernel.compress_pair(states[0], first, states[1], second, whole);
-  const uint8_t* messages[2] = {first, second};
-  for (int i = 0; i < 2; ++i) {
+  kernel.compress_lanes(states, messages, whole);
+  for (int i = 0; i < kernel.lanes; ++i) {
     uint8_t last[128];
     kernel.compress(states[i], last, pad(last, messages[i] + 64 * whole, size % 64, size));
     out[i] = digest_of(states[i]);

@@ -27,25 +27,31 @@ class Sha256 {
 
 Digest sha256(const void* data, size_t size);
 
-// Digests of two messages of the same size, their rounds interleaved so that both use idle execution slots.
-void sha256_pair(const uint8_t* first, const uint8_t* second, size_t size, Digest out[2]);
+// ---- Kernels ----
 
-// Compression functions: `blocks` consecutive blocks of 64 bytes into `state`. Two streams for the pair form.
-using CompressFn = void (*)(uint32_t state[8], const uint8_t* data, size_t blocks);
-using CompressPairFn = void (*)(uint32_t first_state[8], const uint8_t* first, uint32_t second_state[8],
-                                const uint8_t* second, size_t blocks);
+constexpr int kMaxSha256Lanes = 8;
 
+// One way to compress blocks of 64 bytes. `lanes` messages go side by side at the price of little more than
+// one.
 struct Sha256Kernel {
   const char* name;
-  CompressFn compress;
-  CompressPairFn compress_pair;
+  void (*compress)(uint32_t state[8], const uint8_t* data, size_t blocks);
+  int lanes;
+  void (*compress_lanes)(uint32_t (*states)[8], const uint8_t* const* data, size_t blocks);
 };
 
 extern const Sha256Kernel kSha256Portable;
 extern const uint32_t kSha256Rounds[64];
-// This processor's accelerated kernel, or null; defined once per architecture.
-const Sha256Kernel* sha256_hardware();
-// The kernel in use: hardware where present.
+void sha256_compress_portable(uint32_t state[8], const uint8_t* data, size_t blocks);
+
+// Kernels this processor cannot run are null.
+const Sha256Kernel* sha256_extension();  // SHA instructions of x86 or ARMv8
+const Sha256Kernel* sha256_avx2();
+
+// The fastest one this processor runs.
 const Sha256Kernel& sha256_kernel();
+
+// Digests of `kernel.lanes` messages of one size.
+void sha256_lanes(const Sha256Kernel& kernel, const uint8_t* const* messages, size_t size, Digest* out);
 
 }  // namespace superslm::artifact

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
 // SHA-256 with the SHA extensions of x86 and of ARMv8; other processors have none.
-#include <atomic>
-
+#include "artifact/cpuid.h"
 #include "artifact/sha256.h"
 
-#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
-#define SSLM_SHA_X86 1
-#if defined(_MSC_VER)
-#include <intrin.h>
-#else
-#include <cpuid.h>
-#endif
+#if defined(SUPERSLM_X86)
 #include <immintrin.h>
-#elif (defined(__aarch64__) || defined(_M_ARM64)) && (defined(__ARM_FEATURE_SHA2) || defined(__APPLE__))
-#define SSLM_SHA_ARM 1
+#define SUPERSLM_SHA SUPERSLM_TARGET("sha,sse4.1,ssse3")
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define SUPERSLM_ARM64 1
 #include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
 #endif
-
-#if defined(SSLM_SHA_X86) && (defined(__GNUC__) || defined(__clang__))
-#define SSLM_SHA_TARGET __attribute__((target("sha,sse4.1,ssse3")))
+#if defined(__clang__)
+#define SUPERSLM_SHA __attribute__((target("sha2")))
+#elif defined(__GNUC__)
+#define SUPERSLM_SHA __attribute__((target("+crypto")))
 #else
-#define SSLM_SHA_TARGET
+#define SUPERSLM_SHA
+#endif
 #endif
 
 namespace superslm::artifact {
 
-#if defined(SSLM_SHA_X86)
+#if defined(SUPERSLM_X86)
 
 namespace {
 
@@ -36,7 +34,7 @@ struct Stream {
   __m128i w[4];
 };
 
-SSLM_SHA_TARGET inline void open(Stream& s, const uint32_t state[8]) {
+SUPERSLM_SHA inline void open(Stream& s, const uint32_t state[8]) {
   const auto* in = reinterpret_cast<const __m128i*>(state);
   const __m128i cdab = _mm_shuffle_epi32(_mm_loadu_si128(in), 0xb1);
   const __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(in + 1), 0x1b);
@@ -44,7 +42,7 @@ SSLM_SHA_TARGET inline void open(Stream& s, const uint32_t state[8]) {
   s.cdgh = _mm_blend_epi16(efgh, cdab, 0xf0);
 }
 
-SSLM_SHA_TARGET inline void close(const Stream& s, uint32_t state[8]) {
+SUPERSLM_SHA inline void close(const Stream& s, uint32_t state[8]) {
   auto* out = reinterpret_cast<__m128i*>(state);
   const __m128i feba = _mm_shuffle_epi32(s.abef, 0x1b);
   const __m128i dchg = _mm_shuffle_epi32(s.cdgh, 0xb1);
@@ -52,7 +50,7 @@ SSLM_SHA_TARGET inline void close(const Stream& s, uint32_t state[8]) {
   _mm_storeu_si128(out + 1, _mm_alignr_epi8(dchg, feba, 8));
 }
 
-SSLM_SHA_TARGET inline void load(Stream& s, const uint8_t* block) {
+SUPERSLM_SHA inline void load(Stream& s, const uint8_t* block) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   for (int i = 0; i < 4; ++i) {
     s.w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block) + i), swap);
@@ -63,7 +61,7 @@ SSLM_SHA_TARGET inline void load(Stream& s, const uint8_t* block) {
 
 // Rounds n .. n+3 with n % 16 == 4 * I; w[I] then becomes the words of rounds n+16 .. n+19.
 template <int I>
-SSLM_SHA_TARGET inline void four_rounds(Stream& s, int n) {
+SUPERSLM_SHA inline void four_rounds(Stream& s, int n) {
   const __m128i k = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kSha256Rounds + n));
   __m128i& w0 = s.w[I];
   const __m128i w1 = s.w[(I + 1) % 4], w2 = s.w[(I + 2) % 4], w3 = s.w[(I + 3) % 4];
@@ -75,12 +73,12 @@ SSLM_SHA_TARGET inline void four_rounds(Stream& s, int n) {
   w0 = _mm_sha256msg2_epu32(partial, w3);
 }
 
-SSLM_SHA_TARGET inline void add_start(Stream& s) {
+SUPERSLM_SHA inline void add_start(Stream& s) {
   s.abef = _mm_add_epi32(s.abef, s.abef_start);
   s.cdgh = _mm_add_epi32(s.cdgh, s.cdgh_start);
 }
 
-SSLM_SHA_TARGET void compress(uint32_t state[8], const uint8_t* data, size_t blocks) {
+SUPERSLM_SHA void compress(uint32_t state[8], const uint8_t* data, size_t blocks) {
   Stream s;
   open(s, state);
   for (size_t b = 0; b < blocks; ++b) {
@@ -96,14 +94,14 @@ SSLM_SHA_TARGET void compress(uint32_t state[8], const uint8_t* data, size_t blo
   close(s, state);
 }
 
-SSLM_SHA_TARGET void compress_pair(uint32_t first_state[8], const uint8_t* first, uint32_t second_state[8],
-                                   const uint8_t* second, size_t blocks) {
+// Two messages: the rounds of one fill the waits of the other.
+SUPERSLM_SHA void compress_lanes(uint32_t (*states)[8], const uint8_t* const* data, size_t blocks) {
   Stream s, t;
-  open(s, first_state);
-  open(t, second_state);
+  open(s, states[0]);
+  open(t, states[1]);
   for (size_t b = 0; b < blocks; ++b) {
-    load(s, first + 64 * b);
-    load(t, second + 64 * b);
+    load(s, data[0] + 64 * b);
+    load(t, data[1] + 64 * b);
     for (int n = 0; n < 64; n += 16) {
       four_rounds<0>(s, n), four_rounds<0>(t, n);
       four_rounds<1>(s, n + 4), four_rounds<1>(t, n + 4);
@@ -113,45 +111,17 @@ SSLM_SHA_TARGET void compress_pair(uint32_t first_state[8], const uint8_t* first
     add_start(s);
     add_start(t);
   }
-  close(s, first_state);
-  close(t, second_state);
+  close(s, states[0]);
+  close(t, states[1]);
 }
 
-void cpuid(uint32_t leaf, uint32_t out[4]) {
-#if defined(_MSC_VER)
-  int regs[4];
-  __cpuidex(regs, static_cast<int>(leaf), 0);
-  for (int i = 0; i < 4; ++i) out[i] = static_cast<uint32_t>(regs[i]);
-#else
-  __cpuid_count(leaf, 0, out[0], out[1], out[2], out[3]);
-#endif
-}
-
-bool has_sha() {
-  uint32_t r[4];
-  cpuid(0, r);
-  if (r[0] < 7) return false;
-  cpuid(1, r);
-  const bool sse41 = (r[2] >> 19 & 1) != 0 && (r[2] >> 9 & 1) != 0;
-  cpuid(7, r);
-  return sse41 && (r[1] >> 29 & 1) != 0;
-}
-
-constexpr Sha256Kernel kShaNi = {"sha-ni", compress, compress_pair};
+constexpr Sha256Kernel kExtension = {"sha-ni", compress, 2, compress_lanes};
 
 }  // namespace
 
-const Sha256Kernel* sha256_hardware() {
-  static std::atomic<int> known{0};  // 0 unknown, 1 absent, 2 present; a race stores the same answer twice
-  int answer = known.load(std::memory_order_relaxed);
-  if (answer == 0) {
-    answer = has_sha() ? 2 : 1;
-    known.store(answer, std::memory_order_relaxed);
-  }
-  return answer == 2 ? &kShaNi : nullptr;
-}
+const Sha256Kernel* sha256_extension() { return has_sha_extension() ? &kExtension : nullptr; }
 
-#elif defined(SSLM_SHA_ARM)
+#elif defined(SUPERSLM_ARM64)
 
 namespace {
 
@@ -160,7 +130,7 @@ struct Stream {
   uint32x4_t w[4];
 };
 
-inline void block(Stream& s, const uint8_t* data) {
+SUPERSLM_SHA inline void block(Stream& s, const uint8_t* data) {
   const uint32x4_t abcd = s.abcd, efgh = s.efgh;
   for (int i = 0; i < 4; ++i) s.w[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data + 16 * i)));
   for (int i = 0; i < 16; ++i) {
@@ -176,7 +146,7 @@ inline void block(Stream& s, const uint8_t* data) {
   s.efgh = vaddq_u32(s.efgh, efgh);
 }
 
-void compress(uint32_t state[8], const uint8_t* data, size_t blocks) {
+SUPERSLM_SHA void compress(uint32_t state[8], const uint8_t* data, size_t blocks) {
   Stream s;
   s.abcd = vld1q_u32(state);
   s.efgh = vld1q_u32(state + 4);
@@ -185,21 +155,28 @@ void compress(uint32_t state[8], const uint8_t* data, size_t blocks) {
   vst1q_u32(state + 4, s.efgh);
 }
 
-void compress_pair(uint32_t first_state[8], const uint8_t* first, uint32_t second_state[8],
-                   const uint8_t* second, size_t blocks) {
-  compress(first_state, first, blocks);
-  compress(second_state, second, blocks);
+void compress_lanes(uint32_t (*states)[8], const uint8_t* const* data, size_t blocks) {
+  compress(states[0], data[0], blocks);
 }
 
-constexpr Sha256Kernel kArmSha2 = {"armv8-sha2", compress, compress_pair};
+// Every 64-bit Apple and Windows processor has the instructions; Linux says so.
+bool has_sha2() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & (1u << 6)) != 0;  // HWCAP_SHA2
+#else
+  return true;
+#endif
+}
+
+constexpr Sha256Kernel kExtension = {"armv8-sha2", compress, 1, compress_lanes};
 
 }  // namespace
 
-const Sha256Kernel* sha256_hardware() { return &kArmSha2; }
+const Sha256Kernel* sha256_extension() { return has_sha2() ? &kExtension : nullptr; }
 
 #else
 
-const Sha256Kernel* sha256_hardware() { return nullptr; }
+const Sha256Kernel* sha256_extension() { return nullptr; }
 
 #endif
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from superslm.convert.chat_format import ChatFormatError, chat_parts, joined, render
 from superslm.convert.checkpoint import ConvertError
-from superslm.convert.tokenizer import TokenizerSource, build_tokenizer, hf_tokenizer
+from superslm.convert.tokenizer import TokenizerSource, build_tokenizer, hf_tokenizer, missing_bytes
 from tokenizer_corpus import strings
 from tokenizer_support import (
     Family,
@@ -30,6 +30,7 @@ def test_a_gguf_file_and_a_tokenizer_json_give_the_same_section(name: str):
     tables = build_tokenizer(from_gguf, family(name).tables.size + 100)
     assert tables.section_bytes() == family(name).section
     assert tables.stop_ids == family(name).tables.stop_ids
+    assert tables.bos_id == family(name).tables.bos_id == {"qwen3": None, "llama3": 128000}[name]
     hf = hf_tokenizer(from_gguf)
     specials = [token.text for token in source.added]
     for kind, text in strings(900, specials):
@@ -97,6 +98,11 @@ def test_a_tokenizer_json_of_another_kind_is_refused_with_what_is_wrong(change: 
     change(tokenizer)
     with pytest.raises(ConvertError, match=text):
         build_tokenizer(TokenizerSource.from_tokenizer_json(tokenizer))
+
+
+def test_the_bytes_a_vocabulary_lacks_can_be_read_from_its_section():
+    for name in ("smollm2", "qwen3"):
+        assert missing_bytes(family(name).section) == family(name).tables.missing_bytes
 
 
 def test_more_tokens_than_the_model_has_are_refused():
@@ -212,6 +218,21 @@ def test_a_template_that_always_asks_for_a_reply_is_cut_behind_the_end_of_a_turn
     assert parts == chat_parts(CHATML + PROMPT)
     messages = CONVERSATION[1:]
     assert joined(parts, messages) == render(template, messages, True)
+
+
+def test_a_system_header_that_is_always_there_becomes_part_of_prefix_and_opening():
+    template = (
+        "{{ bos_token }}{% set day = strftime_now('%d') if strftime_now is defined else '26 Jul 2024' %}"
+        "{% if messages[0].role == 'system' %}{% set said = messages[0].content %}{% set rest = messages[1:] %}"
+        "{% else %}{% set said = '' %}{% set rest = messages %}{% endif %}"
+        "{{ '<|system|>Today is ' + day + '. ' + said + '<|end|>' }}"
+        "{% for m in rest %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    parts = chat_parts(template, bos="<s>")
+    assert parts["system", "prefix"] == "<s><|system|>Today is 26 Jul 2024. "
+    assert parts["system", "opening"] == "<s><|system|>Today is 26 Jul 2024. <|end|>"
+    assert parts["user", "prefix"] == "<|user|>" and parts["assistant", "suffix"] == "<|end|>"
 
 
 def test_without_a_template_the_reason_is_given():

@@ -253,7 +253,7 @@ def gguf_metadata(source: TokenizerSource, padding: int) -> dict[str, Any]:
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": [" ".join(m) for m in source.merges],
         "tokenizer.ggml.eos_token_id": ids[source.eos_text],
-        **({} if source.bos_id is None else {"tokenizer.ggml.bos_token_id": source.bos_id}),
+        **({} if source.bos_text == "" else {"tokenizer.ggml.bos_token_id": ids[source.bos_text]}),
         "tokenizer.chat_template": source.chat_template,
     }
 

@@ -16,9 +16,10 @@ from .chat_format import PARTS, ROLES, ChatFormatError, chat_parts, joined
 from .checkpoint import ConvertError
 from .tokenizer_source import TokenizerSource, hf_tokenizer
 
-__all__ = ["TokenizerSource", "TokenizerTables", "build_tokenizer", "hf_tokenizer"]
+__all__ = ["TokenizerSource", "TokenizerTables", "build_tokenizer", "hf_tokenizer", "missing_bytes"]
 
 MAGIC, VERSION = b"SLTK", 1
+HEADER_BYTES, BYTE_ID_TABLE = 32, 2
 PRE_TOKENIZERS = {"gpt-2": 1, "smollm": 2, "qwen2": 3, "llama-bpe": 4}
 FLAG_NFC, FLAG_CHAT = 1, 2
 ADDED_CONTROL, ADDED_NORMALIZED = 1, 2
@@ -54,7 +55,7 @@ class TokenizerTables:
 
     @property
     def bos_id(self) -> int | None:
-        """The token that begins a text, when the model has one."""
+        """The token that stood in front of every text in training, if any; no verb adds it."""
         return self.source.bos_id
 
     def section_bytes(self) -> bytes:
@@ -130,6 +131,12 @@ def build_tokenizer(source: TokenizerSource, vocab: int | None = None) -> Tokeni
         missing_bytes=missing,
         warnings=warnings,
     )
+
+
+def missing_bytes(section: bytes | memoryview) -> list[int]:
+    """The bytes that the vocabulary of a section lacks, for reports; the section is one the library accepted."""
+    (offset,) = struct.unpack_from("<I", section, HEADER_BYTES + 8 * BYTE_ID_TABLE)
+    return [b for b, i in enumerate(struct.unpack_from("<256I", section, offset)) if i == NO_ID]
 
 
 @cache

@@ -64,7 +64,7 @@ class TokenizerSource:
     vocab: dict[str, int]  # tokens in the byte-level alphabet -> id
     merges: list[tuple[str, str]]  # lowest rank first
     added: list[AddedToken]
-    bos_id: int | None = None  # the token that begins a text, when the model has one
+    bos_id: int | None = None  # the token that stood in front of every text in training, if any
     bos_text: str = ""  # how the chat template spells it
     eos_text: str = ""
     stop_ids: list[int] = field(default_factory=list)  # ids after which a reply is over
@@ -109,14 +109,15 @@ class TokenizerSource:
         ids = {token.text: token.id for token in added}
         bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
         template = chat_template if chat_template is not None else config.get("chat_template")
+        family = _family(tokenizer_json.get("pre_tokenizer"))
         return cls(
-            family=_family(tokenizer_json.get("pre_tokenizer")),
+            family=family,
             nfc=_normalizes(tokenizer_json.get("normalizer")),
             ignore_merges=bool(model.get("ignore_merges", False)),
             vocab=dict(model["vocab"]),
             merges=[_merge(m) for m in model["merges"]],
             added=added,
-            bos_id=ids.get(bos),
+            bos_id=ids.get(bos) if _begins_texts(config.get("add_bos_token"), family) else None,
             bos_text=bos,
             eos_text=eos,
             stop_ids=_stop_ids(added, [*stop_ids, ids.get(eos)]),
@@ -156,7 +157,7 @@ class TokenizerSource:
             vocab=vocab,
             merges=[_merge(m) for m in metadata["tokenizer.ggml.merges"]],
             added=added,
-            bos_id=bos,
+            bos_id=bos if _begins_texts(metadata.get("tokenizer.ggml.add_bos_token"), family) else None,
             bos_text="" if bos is None else texts[bos],
             eos_text="" if eos is None else texts[eos],
             stop_ids=_stop_ids(added, [*stop_ids, eos, special("eot"), special("eom")]),
@@ -170,7 +171,8 @@ def hf_tokenizer(source: TokenizerSource) -> tokenizers.Tokenizer:
     from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
     if source.tokenizer_json is not None:
-        return tokenizers.Tokenizer.from_str(json.dumps(source.tokenizer_json))
+        whole = dict(source.tokenizer_json) | {"truncation": None, "padding": None}
+        return tokenizers.Tokenizer.from_str(json.dumps(whole))
     # Added tokens get the ids that the model's vocabulary gives their texts.
     vocab = source.vocab | {token.text: token.id for token in source.added}
     out = tokenizers.Tokenizer(
@@ -243,6 +245,11 @@ def _flat(step: Mapping[str, Any] | None, key: str) -> list[Mapping[str, Any]]:
     if step.get("type") == "Sequence":
         return [part for inner in step[key] for part in _flat(inner, key)]
     return [step]
+
+
+def _begins_texts(stated: bool | None, family: str) -> bool:
+    """Whether texts begin with the begin-of-text token: as stated; Llama 3 does, of the others none."""
+    return family == "llama-bpe" if stated is None else bool(stated)
 
 
 def _added_token(entry: Mapping[str, Any]) -> AddedToken:

@@ -307,18 +307,19 @@ static inline void check_blobs(const char* file, int line, const char* what, blo
 
 /* Of the preloaded allocator of count_allocations.c, where there is one. */
 #if defined(__GNUC__) && !defined(_WIN32) && !defined(__wasm__)
+#define CHECK_CAN_COUNT_HEAP 1
 extern uint64_t heap_allocations(void) __attribute__((weak));
 extern int64_t heap_live_bytes(void) __attribute__((weak));
 #define CHECK_HAS_COUNTING_ALLOCATOR (heap_allocations != NULL)
 #else
-#define CHECK_HAS_COUNTING_ALLOCATOR 0
+#define CHECK_CAN_COUNT_HEAP 0
 #endif
 
 typedef uint64_t (*check_counter)(void);
 
 /* Counts the process's heap allocations, or those of the library's own door where nothing is preloaded. */
 static inline check_counter check_heap_allocations(void) {
-#if defined(__GNUC__) && !defined(_WIN32) && !defined(__wasm__)
+#if CHECK_CAN_COUNT_HEAP
   if (CHECK_HAS_COUNTING_ALLOCATOR) return heap_allocations;
 #endif
   printf("note: counted at the library's own allocation function; nothing is preloaded\n");

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from room_programs import compile_rooms, run
 
-
 ROOMS = ("blob", "kv", "artifact/sha256*.cpp")
 
 

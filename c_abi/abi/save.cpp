@@ -4,6 +4,7 @@
 
 #include "abi/handles.h"
 #include "abi/registry.h"
+#include "abi/save.h"
 #include "abi/sequence.h"
 
 using namespace superslm;
@@ -22,6 +23,10 @@ int32_t find_schema(const void* context, uint64_t hash, uint32_t* state_count) {
   return -1;
 }
 
+}  // namespace
+
+namespace superslm::abi {
+
 blob::ModelFacts facts_of(const sslm_model_s& model) {
   const artifact::ModelView& view = model.view();
   blob::ModelFacts facts;
@@ -34,15 +39,12 @@ blob::ModelFacts facts_of(const sslm_model_s& model) {
   return facts;
 }
 
-blob::Content content_of(const Sequence& sequence) {
-  const sslm_schema_s* schema = abi::schema_of(sequence);
+blob::Content content_of(const Context& context) {
+  const sslm_schema_s* schema = schema_of(context);
   blob::Content content;
-  content.state = &sequence.state;
+  content.state = &context.state;
   content.schema_hash = schema == nullptr ? 0 : schema->hash;
-  content.history.order = sequence.history.order;
-  content.history.length = sequence.history.length;
-  content.history.tokens.bytes = reinterpret_cast<const unsigned char*>(sequence.history.tokens);
-  content.holder = &sequence.holder;
+  content.holder = &context.holder;
   return content;
 }
 
@@ -64,6 +66,30 @@ sslm_status status_of(blob::Status status) {
   return SSLM_INVALID_ARGUMENT;
 }
 
+void fill_state(const sslm_model_s& model, const blob::Parsed& parsed, decode::SequenceState& state) {
+  int32_t* residual = state.residual;
+  state = parsed.state;
+  state.residual = residual;
+  const size_t bytes = residual_count(model) * sizeof(int32_t);
+  if (parsed.residual) {
+    std::memcpy(residual, parsed.residual.bytes, bytes);
+  } else {
+    std::memset(residual, 0, bytes);
+  }
+}
+
+}  // namespace superslm::abi
+
+namespace {
+
+blob::Content sequence_content(const Sequence& sequence) {
+  blob::Content content = abi::content_of(sequence);
+  content.history.order = sequence.history.order;
+  content.history.length = sequence.history.length;
+  content.history.tokens.bytes = reinterpret_cast<const unsigned char*>(sequence.history.tokens);
+  return content;
+}
+
 bool copy_history(const blob::AntiLmHistory& from, abi::EmittedHistory& to) {
   to.order = from.order;
   if (from.length == 0) return true;
@@ -73,18 +99,6 @@ bool copy_history(const blob::AntiLmHistory& from, abi::EmittedHistory& to) {
   to.length = count;
   std::memcpy(to.tokens, from.tokens.bytes, count * sizeof(int32_t));
   return true;
-}
-
-void fill_state(const sslm_model_s& model, const blob::Parsed& parsed, decode::SequenceState& state) {
-  int32_t* residual = state.residual;
-  state = parsed.state;
-  state.residual = residual;
-  const size_t bytes = abi::residual_count(model) * sizeof(int32_t);
-  if (parsed.residual) {
-    std::memcpy(residual, parsed.residual.bytes, bytes);
-  } else {
-    std::memset(residual, 0, bytes);
-  }
 }
 
 // Draws pages and builds the sequence of a blob that passed its checks.
@@ -101,7 +115,7 @@ sslm_status rebuild(sslm_model model, sslm_kv_pool pool, const blob::Parsed& par
   if (drawn != kv::Status::kOk) return abi::status_of(drawn);
   Sequence* sequence = abi::create_context<Sequence>(model, holder);
   if (sequence == nullptr) return SSLM_ALLOCATION_FAILED;
-  fill_state(*model, parsed, sequence->state);
+  abi::fill_state(*model, parsed, sequence->state);
   sequence->bindable = false;
   if (!copy_history(parsed.history, sequence->history)) {
     abi::destroy_context(sequence);
@@ -119,8 +133,8 @@ sslm_status sslm_seq_save(sslm_seq seq, void* buf, size_t* n) {
   if (n == nullptr) return SSLM_INVALID_ARGUMENT;
   const LockedSequence sequence(seq);
   if (!sequence) return SSLM_INVALID_ARGUMENT;
-  const blob::ModelFacts facts = facts_of(*sequence->model);
-  const blob::Content content = content_of(*sequence);
+  const blob::ModelFacts facts = abi::facts_of(*sequence->model);
+  const blob::Content content = sequence_content(*sequence);
   const size_t size = blob::saved_size(facts, content);
   if (size == 0) return SSLM_INVALID_ARGUMENT;
   const size_t capacity = *n;
@@ -144,8 +158,8 @@ sslm_status sslm_seq_restore_shared(sslm_model model, sslm_kv_pool* pool, const 
   }
   blob::Parsed parsed;
   const blob::Status checked =
-      blob::parse(facts_of(*model), static_cast<const uint8_t*>(blob_bytes), size, &parsed);
-  if (checked != blob::Status::kOk) return status_of(checked);
+      blob::parse(abi::facts_of(*model), static_cast<const uint8_t*>(blob_bytes), size, &parsed);
+  if (checked != blob::Status::kOk) return abi::status_of(checked);
   if ((*pool)->model != model) return SSLM_INVALID_ARGUMENT;
   return rebuild(model, *pool, parsed, prefix_or_null, out, out_shared_pages);
 }

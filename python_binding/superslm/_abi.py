@@ -353,4 +353,9 @@ EXTENSIONS: dict[str, tuple[Any, list[Any]]] = {
         sslm_status,
         [sslm_model, sslm_seq, _i32p, c_int32, sslm_workspace, _i32p, _i32p],
     ),
+    "sslm_ext_prefix_save": (sslm_status, [sslm_prefix, c_void_p, _sizep]),
+    "sslm_ext_prefix_restore": (
+        sslm_status,
+        [sslm_model, POINTER(sslm_kv_pool), c_void_p, c_size_t, sslm_prefix, POINTER(sslm_prefix)],
+    ),
 }

@@ -115,6 +115,8 @@ def refused(match: str, make: Callable[[], Any]) -> None:
         ({"use_sliding_window": True}, "sliding"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 4.0}}, "low_freq_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "flat"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
         ({"hidden_size": "64"}, "hidden_size"),
         ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
         ({"intermediate_size": 100}, r"\[96, 64\] where .* \[100, 64\]"),

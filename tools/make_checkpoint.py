@@ -515,8 +515,13 @@ def main() -> int:
         parser.error(f"give -o and a fixture: {', '.join(FIXTURES)}")
     if options.format == "hf":
         print(write_huggingface(options.name, options.output, options.shards))
-    else:
+        return 0
+    import gguf
+
+    try:
         print(write_gguf(options.name, options.output / f"{options.name}.gguf", options.type))
+    except (KeyError, NotImplementedError, gguf.quants.QuantError) as error:
+        parser.error(f"{options.name} cannot be written as {options.type}: {error}")
     return 0
 
 

@@ -271,6 +271,13 @@ def _refuse_variants(settings: dict[str, Any], where: str) -> None:
             raise ConvertError(
                 f"{what} ({key})", f"{where}/config.json", "Use an unquantised dense checkpoint."
             )
+    kinds = set(settings.get("layer_types") or ()) - {"full_attention"}
+    if kinds:
+        raise ConvertError(
+            f"some layers use {', '.join(sorted(map(str, kinds)))}",
+            f"{where}/config.json",
+            "Only full attention in every layer is supported.",
+        )
     activation = settings.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise ConvertError(
@@ -286,9 +293,16 @@ def _rope_settings(settings: dict[str, Any], where: str) -> dict[str, Any]:
     for source in (settings, settings.get("rope_scaling"), settings.get("rope_parameters")):
         if source is None:
             continue
-        if not isinstance(source, dict):
+        nested = (
+            source is not settings
+            and isinstance(source, dict)
+            and any(isinstance(value, dict) for value in source.values())
+        )
+        if not isinstance(source, dict) or nested:
             raise ConvertError(
-                "the rotary settings are no object", f"{where}/config.json", "Download it again."
+                "the rotary settings are not one flat object",
+                f"{where}/config.json",
+                "Only one rotary setting for all layers is supported.",
             )
         rope |= {k: v for k, v in source.items() if v is not None and (source is not settings or k in rope)}
         if source is not settings and "rope_type" not in source and "type" in source:

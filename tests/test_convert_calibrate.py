@@ -31,7 +31,7 @@ from superslm.convert.calibrate import (
     round_nearest,
     round_up,
 )
-from superslm.convert.checkpoint import ConvertError, expected_shapes
+from superslm.convert.checkpoint import ConvertError, FloatTensor, expected_shapes
 from superslm.convert.float_model import logits
 from superslm.convert.pipeline import calibration_ids, convert, load_checkpoint
 from superslm.convert.quantize import quantize
@@ -202,6 +202,16 @@ def test_calibration_refuses_what_it_cannot_use() -> None:
         calibrate(make_checkpoint("tiny"), [])
     with pytest.raises(ConvertError, match="263 lies outside"):
         calibrate(make_checkpoint("tiny"), [1, 263])
+
+
+@pytest.mark.filterwarnings("error")
+def test_activations_that_overflow_are_refused() -> None:
+    huge = make_checkpoint("tiny")
+    for name in ("layer0.WD", "layer0.WU", "layer0.WG"):
+        shape = huge[name].shape
+        huge.tensors[name] = FloatTensor(name, shape, lambda rows, n=shape: np.full(n, 1e200)[rows])
+    with pytest.raises(ConvertError, match="layer 0: activations overflow"):
+        calibrate(huge, [1, 2, 3])
 
 
 def test_progress_of_a_calibration_ends_at_one() -> None:

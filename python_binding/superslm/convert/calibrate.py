@@ -128,7 +128,8 @@ def calibrate(
         weights = read_layer(checkpoint, index)
         maxima = _LayerMaxima()
         for number, x in enumerate(states):
-            states[number] = layer_forward(c, weights, x, cos, sin, maxima.observe)
+            with np.errstate(over="ignore", invalid="ignore"):  # looked for below
+                states[number] = layer_forward(c, weights, x, cos, sin, maxima.observe)
             if progress is not None:
                 done = (index + (number + 1) / len(states)) / c.layers
                 progress(done, f"Calibrating layer {index + 1} of {c.layers}")

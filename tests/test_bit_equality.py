@@ -52,7 +52,13 @@ class Pair:
         while done < len(ids):
             rest = np.ascontiguousarray(ids[done:], np.int32)
             status = self.model._lib.sslm_prefill(
-                self.model._handle.value, sequence._handle.value, pointer(rest), len(rest), chunk, 0, space,
+                self.model._handle.value,
+                sequence._handle.value,
+                pointer(rest),
+                len(rest),
+                chunk,
+                0,
+                space,
                 ctypes.byref(consumed),
             )
             assert status == 0 and consumed.value == min(chunk, len(rest))
@@ -84,12 +90,15 @@ def make_pair(path: Path) -> Iterator[Pair]:
     from superslm import Model
 
     quantized = load_quantized(path)
-    with Model.load(path) as model, model.pool(contexts=1 if quantized.cap > 64 else 2 * BATCH) as pool:
-        with model.workspace(max_batch=BATCH + 3, max_chunk=64) as covering, model.workspace(
-            max_batch=1, max_chunk=1, max_layers=1
-        ) as small:
-            spaces = {"covering": covering._handle.value, "none": None, "small": small._handle.value}
-            yield Pair(quantized, ReferenceModel(quantized), model, pool, spaces)
+    pages = 3 * (BATCH + 1)  # a prompt needs at most two pages and the reserve one more
+    with (
+        Model.load(path) as model,
+        model.pool(pages=pages) as pool,
+        model.workspace(max_batch=BATCH + 2, max_chunk=64) as covering,
+        model.workspace(max_batch=1, max_chunk=1, max_layers=1) as small,
+    ):
+        spaces = {"covering": covering._handle.value, "none": None, "small": small._handle.value}
+        yield Pair(quantized, ReferenceModel(quantized), model, pool, spaces)
 
 
 @pytest.fixture(scope="module", params=[f"{name}-{weights}" for name in SMALL for weights in ("w8", "w4")])
@@ -179,6 +188,15 @@ def test_any_batch_gives_each_sequence_its_witness_tokens(pair: Pair) -> None:
         for i in range(size):
             check(pair, sequences[i], witnesses[i], f"batch of {size}, sequence {i}")
             sequences[i].close()
+
+
+def test_each_saturating_fixture_moves_its_own_counter(pair: Pair, request: pytest.FixtureRequest) -> None:
+    name = request.node.callspec.params["pair"].rpartition("-")[0]
+    if not name.startswith("sat_"):
+        return  # nothing to promise
+    witness = pair.reference.new_sequence()
+    witness.prefill(pair.prompt(40, 1))
+    assert witness.counters[name.removeprefix("sat_")] > 0
 
 
 @pytest.mark.long

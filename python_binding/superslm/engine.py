@@ -119,6 +119,11 @@ class Model(Closable):
             model_digest=bytes(out.model_digest).hex(),
         )
 
+    @property
+    def kernel_tier(self) -> str:
+        """The kernels this machine runs, such as "avx2"; every tier gives the same bits."""
+        return str(self._lib.sslm_ext_kernel_tier().decode())
+
     # ---- text ----
 
     def tokenize(self, text: str | bytes, *, control_tokens: bool = False) -> np.ndarray:
@@ -156,14 +161,21 @@ class Model(Closable):
             "the model has no chat format; `superslm inspect` says why",
         )
 
+    @property
+    def has_chat(self) -> bool:
+        """Whether `chat_ids` works."""
+        n = ctypes.c_size_t(0)
+        status = self._lib.sslm_ext_chat_ids(self._handle.value, 0, 0, None, ctypes.byref(n))
+        return status != _abi.Status.SSLM_ARTIFACT_REJECTED
+
     def _ids_from(self, call: Callable[[Any, Any], int], verb: str, guess: int, refused: str) -> np.ndarray:
         n = ctypes.c_size_t(guess)
         out = np.empty(guess, np.int32)
         status = call(int32_pointer(out), ctypes.byref(n))
-        if status == _abi.SSLM_BUFFER_TOO_SMALL:
+        if status == _abi.Status.SSLM_BUFFER_TOO_SMALL:
             out = np.empty(n.value, np.int32)
             status = call(int32_pointer(out), ctypes.byref(n))
-        check(status, verb, refused if status == _abi.SSLM_ARTIFACT_REJECTED else "")
+        check(status, verb, refused if status == _abi.Status.SSLM_ARTIFACT_REJECTED else "")
         return out[: n.value]
 
     def detokenizer(self) -> Detokenizer:
@@ -298,7 +310,7 @@ class Detokenizer:
             status = lib.sslm_detokenize_stream(
                 handle, ctypes.byref(self._state), int32_pointer(ids), len(ids), out, ctypes.byref(n)
             )
-            if status != _abi.SSLM_BUFFER_TOO_SMALL:
+            if status != _abi.Status.SSLM_BUFFER_TOO_SMALL:
                 check(status, "sslm_detokenize_stream")
                 return out.raw[: n.value].decode("utf-8", "replace")
 

@@ -1,15 +1,130 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-#include "kernels/kernels.h"
+// Chooses the best tier that processor and operating system support.
+#include <atomic>
+
+#include "kernels/tiers.h"
+
+#if defined(SSLM_KERNELS_X86)
+#if defined(_MSC_VER)
+#include <intrin.h>
+#else
+#include <cpuid.h>
+#endif
+#endif
+#if defined(SUPERSLM_TEST_SEAMS)
+#include <cstdlib>
+#include <cstring>
+#endif
 
 namespace superslm::kernels {
 
-const Tier* tiers(int32_t* count) {
-  static const Tier kTiers[] = {{"scalar", &kScalar}};
-  *count = static_cast<int32_t>(sizeof(kTiers) / sizeof(kTiers[0]));
-  return kTiers;
+namespace {
+
+#if defined(SSLM_KERNELS_X86)
+
+struct CpuId {
+  uint32_t a, b, c, d;
+};
+
+CpuId cpuid(uint32_t leaf) {
+  CpuId r{};
+#if defined(_MSC_VER)
+  int out[4];
+  __cpuid(out, 0);
+  if (static_cast<uint32_t>(out[0]) < leaf) return r;
+  __cpuidex(out, static_cast<int>(leaf), 0);
+  r = {static_cast<uint32_t>(out[0]), static_cast<uint32_t>(out[1]), static_cast<uint32_t>(out[2]),
+       static_cast<uint32_t>(out[3])};
+#else
+  __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+#endif
+  return r;
 }
 
-const Kernels& active() { return kScalar; }
+// Register state that the operating system saves: XCR0.
+uint32_t saved_state() {
+#if defined(_MSC_VER)
+  return static_cast<uint32_t>(_xgetbv(0));
+#else
+  uint32_t low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+#endif
+}
+
+bool bit(uint32_t word, int index) { return (word >> index & 1) != 0; }
+
+struct Features {
+  bool sse2, sse41, avx2, avx512, avx512vnni;
+};
+
+Features detect() {
+  const CpuId basic = cpuid(1), more = cpuid(7);
+  const uint32_t state = bit(basic.c, 27) ? saved_state() : 0;
+  const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6;
+  Features f{};
+  f.sse2 = bit(basic.d, 26);
+  f.sse41 = bit(basic.c, 19);
+  f.avx2 = ymm && bit(basic.c, 28) && bit(more.b, 5);
+  // F, DQ, BW, VL
+  f.avx512 = zmm && bit(more.b, 16) && bit(more.b, 17) && bit(more.b, 30) && bit(more.b, 31);
+  f.avx512vnni = f.avx512 && bit(more.c, 11);
+  return f;
+}
+
+constexpr int32_t kTierCount = 6;
+
+void fill(Tier* out) {
+  const Features f = detect();
+  out[0] = {"scalar", &kScalar};
+  out[1] = {"sse2", f.sse2 ? &kSse2 : nullptr};
+  out[2] = {"sse41", f.sse41 ? &kSse41 : nullptr};
+  out[3] = {"avx2", f.avx2 ? &kAvx2 : nullptr};
+  out[4] = {"avx512", f.avx512 ? &kAvx512 : nullptr};
+  out[5] = {"avx512vnni", f.avx512vnni ? &kAvx512Vnni : nullptr};
+}
+
+#else
+
+constexpr int32_t kTierCount = 1;
+
+void fill(Tier* out) { out[0] = {"scalar", &kScalar}; }
+
+#endif
+
+const Kernels* choose() {
+  Tier all[kTierCount];
+  const int32_t count = tiers(all);
+#if defined(SUPERSLM_TEST_SEAMS)
+  if (const char* forced = std::getenv("SSLM_FORCE_TIER")) {
+    for (int32_t i = 0; i < count; ++i) {
+      if (std::strcmp(all[i].name, forced) == 0 && all[i].kernels) return all[i].kernels;
+    }
+    std::abort();  // a test that names a tier must not run on another
+  }
+#endif
+  const Kernels* best = nullptr;
+  for (int32_t i = 0; i < count; ++i) best = all[i].kernels ? all[i].kernels : best;
+  return best;
+}
+
+std::atomic<const Kernels*> chosen{nullptr};
+
+}  // namespace
+
+int32_t tiers(Tier* out) {
+  fill(out);
+  return kTierCount;
+}
+
+const Kernels& active() {
+  const Kernels* kernels = chosen.load(std::memory_order_acquire);
+  if (kernels == nullptr) {
+    kernels = choose();
+    chosen.store(kernels, std::memory_order_release);
+  }
+  return *kernels;
+}
 
 }  // namespace superslm::kernels

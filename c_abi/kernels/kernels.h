@@ -91,12 +91,15 @@ struct Kernels {
 // The best tier of this processor, chosen once.
 const Kernels& active();
 
-// All tiers that are built in, best last; null where the processor lacks one. For tests.
+// A tier that is built in. For tests.
 struct Tier {
   const char* name;
   const Kernels* kernels;  // null: this processor lacks it
 };
-const Tier* tiers(int32_t* count);
+constexpr int32_t kMostTiers = 8;
+
+// Writes all tiers, best last; returns their number.
+int32_t tiers(Tier* out);
 
 extern const Kernels kScalar;
 

@@ -233,11 +233,6 @@ int32_t argmax(const int32_t* x, int32_t n) {
 
 }  // namespace scalar
 
-const Kernels kScalar = {
-    "scalar",      scalar::products,    scalar::scale,         scalar::saturate,
-    scalar::add,   scalar::norm,        scalar::quantise,      scalar::rotate,
-    scalar::land,  scalar::scale_query, scalar::silu_multiply, scalar::scores,
-    scalar::weigh, scalar::values,      scalar::argmax,
-};
+const Kernels kScalar = kScalarTable;
 
 }  // namespace superslm::kernels

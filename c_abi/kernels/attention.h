@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// Scores and values for tiers with 128-bit and 256-bit vectors. Beyond what products.h asks of an Isa: sum32
+// (of lanes, in int32) and zip_low, zip_high (interleave int16 within 128-bit lanes).
+#pragma once
+
+#include "kernels/products.h"
+#include "kernels/scalar.h"
+
+namespace superslm::kernels {
+
+namespace {
+
+template <typename Isa>
+class Attention {
+  using Vec = typename Isa::Vec;
+  static constexpr int kMostChannels = 512;
+  static constexpr int kMostQueries = 8;
+
+  static inline int32_t dot(const int16_t* a, const int16_t* b, int32_t n) {
+    Vec sum = Isa::zero();
+    for (int32_t i = 0; i < n; i += Isa::kLanes) sum = Isa::dot(sum, Isa::load(a + i), Isa::load(b + i));
+    return Isa::sum32(sum);
+  }
+
+  // Rounding shift right, 0 <= shift <= 62.
+  static inline int64_t round(int64_t x, int32_t shift) {
+    return shift > 0 ? (x + (int64_t{1} << (shift - 1))) >> shift : x;
+  }
+
+  // w = 256 * high + low, so that both sums of a whole head fit int32.
+  struct CenterPlanes {
+    int16_t high[kMostQueries][kMostChannels];
+    int16_t low[kMostQueries][kMostChannels];
+  };
+
+  static void split_centers(const Query* queries, int32_t count, int32_t head_dim, CenterPlanes& out) {
+    for (int32_t h = 0; h < count; ++h) {
+      for (int32_t c = 0; c < head_dim; ++c) {
+        const int32_t w = queries[h].center[c], low = ((w + 128) & 255) - 128;
+        out.low[h][c] = static_cast<int16_t>(low);
+        out.high[h][c] = static_cast<int16_t>((w - low) / 256);
+      }
+    }
+  }
+
+  static void some_scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
+                          int64_t count, int32_t head_dim) {
+    CenterPlanes planes;
+    if (trig) split_centers(queries, query_count, head_dim, planes);
+    int16_t key[kMostChannels];
+    for (int64_t j = 0; j < count; ++j, keys += head_dim) {
+      for (int32_t c = 0; c < head_dim; c += Isa::kLanes) {
+        Isa::store(key + c, Isa::widen(reinterpret_cast<const uint8_t*>(keys) + c));
+      }
+      const int16_t* row = trig ? reinterpret_cast<const int16_t*>(
+                                      trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2)
+                                : nullptr;
+      for (int32_t h = 0; h < query_count; ++h) {
+        int64_t score = dot(queries[h].values, key, head_dim);
+        if (trig) {
+          const int64_t d =
+              int64_t{dot(planes.high[h], row, head_dim)} * 256 + dot(planes.low[h], row, head_dim);
+          score = round(score, queries[h].shift) + round(d, queries[h].center_shift);
+        }
+        queries[h].scores[j] = score;
+      }
+    }
+  }
+
+  // kLanes channels from c on, of one head, over at most 512 positions.
+  static inline void value_tile(const ValueSum& sum, int64_t offset, const int8_t* values, int64_t count,
+                                int32_t head_dim, int32_t c) {
+    Vec high[2] = {Isa::zero(), Isa::zero()}, low[2] = {Isa::zero(), Isa::zero()};
+    const uint8_t* v = reinterpret_cast<const uint8_t*>(values) + c;
+    for (int64_t j = 0; j < count; j += 2, v += 2 * head_dim) {
+      const bool both = j + 1 < count;
+      const Vec a = Isa::widen(v), b = both ? Isa::widen(v + head_dim) : Isa::zero();
+      const auto pair = [both](const int16_t* w) {
+        return Isa::spread(static_cast<uint32_t>(w[0]) | (both ? static_cast<uint32_t>(w[1]) << 16 : 0));
+      };
+      const Vec ph = pair(sum.high + offset + j), pl = pair(sum.low + offset + j);
+      const Vec first = Isa::zip_low(a, b), second = Isa::zip_high(a, b);
+      high[0] = Isa::dot(high[0], first, ph);
+      high[1] = Isa::dot(high[1], second, ph);
+      low[0] = Isa::dot(low[0], first, pl);
+      low[1] = Isa::dot(low[1], second, pl);
+    }
+    int32_t h[Isa::kLanes], l[Isa::kLanes];
+    for (int i = 0; i < 2; ++i) {
+      Isa::store(reinterpret_cast<int16_t*>(h + i * Isa::kLanes / 2), high[i]);
+      Isa::store(reinterpret_cast<int16_t*>(l + i * Isa::kLanes / 2), low[i]);
+    }
+    for (int k = 0; k < Isa::kLanes; ++k) {
+      // Channel k is in the first vector when it is among the first four of its eight.
+      const int at = k / 8 * 4 + k % 4 + (k % 8 < 4 ? 0 : Isa::kLanes / 2);
+      sum.sums[c + k] += int64_t{h[at]} * 32768 + l[at];
+    }
+  }
+
+ public:
+  static void scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
+                     int64_t count, int32_t head_dim) {
+    if (head_dim % Isa::kLanes != 0) return scalar::scores(queries, query_count, keys, trig, count, head_dim);
+    if (queries[0].center == nullptr) trig = nullptr;
+    for (int32_t h = 0; h < query_count; h += kMostQueries) {
+      const int32_t n = query_count - h < kMostQueries ? query_count - h : kMostQueries;
+      some_scores(queries + h, n, keys, trig, count, head_dim);
+    }
+  }
+
+  static void values(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,
+                     int32_t head_dim) {
+    if (head_dim % Isa::kLanes != 0) return scalar::values(sums, sum_count, values, count, head_dim);
+    for (int64_t j = 0; j < count; j += 512) {  // an int32 lane holds 512 positions
+      const int64_t n = count - j < 512 ? count - j : 512;
+      for (int32_t h = 0; h < sum_count; ++h) {
+        for (int32_t c = 0; c < head_dim; c += Isa::kLanes) {
+          value_tile(sums[h], j, values + j * head_dim, n, head_dim, c);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+}  // namespace superslm::kernels

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// The AVX-512 kernels, shared by the tiers with and without VNNI, which differ in how pair sums are
+// accumulated. Internal linkage throughout: see kernels/scalar.h.
+#pragma once
+
+#include <immintrin.h>
+
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC's own intrinsics pass undefined vectors about, and it warns of them.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include "kernels/products.h"
+#include "kernels/scalar.h"
+
+namespace superslm::kernels {
+
+namespace {
+
+// Pair sums of int16 products added to int32 lanes.
+struct MaddDot {
+  static __m512i dot(__m512i sum, __m512i w, __m512i a) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(w, a));
+  }
+};
+
+inline __m512i widen_low(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_castsi512_si256(x)); }
+inline __m512i widen_high(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(x, 1)); }
+// Int32 lanes to eight int64 partial sums.
+inline __m512i widen_sum(__m512i x) { return _mm512_add_epi64(widen_low(x), widen_high(x)); }
+inline __mmask8 mask8(int64_t n) { return n >= 8 ? 0xff : static_cast<__mmask8>((1u << n) - 1); }
+inline __mmask16 mask16(int64_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
+inline __mmask64 mask64(int64_t n) { return n >= 64 ? ~__mmask64{0} : (__mmask64{1} << n) - 1; }
+
+template <typename Dot>
+struct Avx512Isa {
+  using Vec = __m512i;
+  static constexpr int kLanes = 32, kAccumulators = 24, kTokens = 6;
+  static Vec zero() { return _mm512_setzero_si512(); }
+  static Vec load(const int16_t* p) { return _mm512_loadu_si512(p); }
+  static void store(int16_t* p, Vec v) { _mm512_storeu_si512(p, v); }
+  static Vec widen(const uint8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void nibbles(const uint8_t* p, Vec* out) {
+    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i low = _mm_set1_epi8(15);
+    out[0] = _mm512_cvtepu8_epi16(
+        _mm256_set_m128i(_mm_and_si128(_mm_srli_epi16(both, 4), low), _mm_and_si128(both, low)));
+  }
+  static Vec spread(uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
+  static Vec mul(Vec a, Vec b) { return _mm512_mullo_epi16(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm512_sub_epi16(a, b); }
+  static Vec dot(Vec sum, Vec w, Vec a) { return Dot::dot(sum, w, a); }
+  static Vec add32(Vec a, Vec b) { return _mm512_add_epi32(a, b); }
+  static int64_t sum(Vec v) { return _mm512_reduce_add_epi64(widen_sum(v)); }
+  static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
+    a = widen_sum(a), b = widen_sum(b), c = widen_sum(c), d = widen_sum(d);
+    const Vec ab = _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    const Vec cd = _mm512_add_epi64(_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
+    const Vec both = _mm512_add_epi64(_mm512_shuffle_i64x2(ab, cd, 0x88), _mm512_shuffle_i64x2(ab, cd, 0xdd));
+    const Vec whole = _mm512_add_epi64(both, _mm512_shuffle_i64x2(both, both, 0xb1));
+    const __m256i four =
+        _mm512_castsi512_si256(_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 4, 5, 0, 0, 0, 0), whole));
+    __m256i* to = reinterpret_cast<__m256i*>(out);
+    _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
+  }
+};
+
+// ---- Epilogues of a product ----
+
+// Rounding shift right of int64 lanes; `half` is 2^(shift-1), or 0 for a shift of 0.
+struct Rounding {
+  __m512i half;
+  __m128i shift;
+  explicit Rounding(int32_t s)
+      : half(_mm512_set1_epi64(s > 0 ? int64_t{1} << (s - 1) : 0)), shift(_mm_cvtsi32_si128(s)) {}
+  __m512i operator()(__m512i x) const { return _mm512_sra_epi64(_mm512_add_epi64(x, half), shift); }
+};
+
+inline void avx512_scale(int64_t* acc, const uint8_t* multipliers, int32_t rows, int32_t shift) {
+  const Rounding first(4), second(shift);
+  for (int32_t r = 0; r < rows; r += 8) {
+    const __mmask8 m = mask8(rows - r);
+    const __m512i w =
+        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(r) * 4));
+    const __m512i x = _mm512_maskz_loadu_epi64(m, acc + r);
+    _mm512_mask_storeu_epi64(acc + r, m, second(_mm512_mullo_epi64(first(x), w)));
+  }
+}
+
+// sat32 of int64 lanes; counts those that changed.
+inline __m256i saturate32(__m512i x, __mmask8 m, uint32_t& clipped) {
+  const __m512i top = _mm512_set1_epi64(0x7fffffff), bottom = _mm512_set1_epi64(-0x7fffffff);
+  const __m512i y = _mm512_max_epi64(_mm512_min_epi64(x, top), bottom);
+  const __mmask8 changed = _mm512_mask_cmpneq_epi64_mask(m, x, y);
+  if (changed) {
+    for (uint32_t bits = changed; bits != 0; bits &= bits - 1) ++clipped;
+  }
+  return _mm512_cvtepi64_epi32(y);
+}
+
+inline uint32_t avx512_saturate(const int64_t* y, const uint8_t* bias, int32_t rows, int32_t* out) {
+  uint32_t clipped = 0;
+  for (int32_t r = 0; r < rows; r += 8) {
+    const __mmask8 m = mask8(rows - r);
+    __m512i x = _mm512_maskz_loadu_epi64(m, y + r);
+    if (bias) {
+      const __m256i b = _mm256_maskz_loadu_epi32(m, bias + static_cast<size_t>(r) * 4);
+      x = _mm512_add_epi64(x, _mm512_cvtepi32_epi64(b));
+    }
+    _mm256_mask_storeu_epi32(out + r, m, saturate32(x, m, clipped));
+  }
+  return clipped;
+}
+
+inline uint32_t avx512_add(const int64_t* y, int32_t rows, int32_t* x) {
+  uint32_t clipped = 0;
+  for (int32_t r = 0; r < rows; r += 8) {
+    const __mmask8 m = mask8(rows - r);
+    const __m512i old = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + r));
+    const __m512i sum = _mm512_add_epi64(old, _mm512_maskz_loadu_epi64(m, y + r));
+    _mm256_mask_storeu_epi32(x + r, m, saturate32(sum, m, clipped));
+  }
+  return clipped;
+}
+
+// ---- Vectors of one row ----
+
+inline uint32_t avx512_largest(const int32_t* x, int32_t n) {
+  __m512i top = _mm512_setzero_si512();
+  for (int32_t i = 0; i < n; i += 16) {
+    top = _mm512_max_epu32(top, _mm512_abs_epi32(_mm512_maskz_loadu_epi32(mask16(n - i), x + i)));
+  }
+  return static_cast<uint32_t>(_mm512_reduce_max_epu32(top));
+}
+
+inline void avx512_norm(const int32_t* x, const uint8_t* gains, int32_t n, uint64_t epsilon, int32_t* out) {
+  const int32_t s = scalar::norm_shift(avx512_largest(x, n));
+  const Rounding part(s), last(30);
+  __m512i squares = _mm512_setzero_si512();
+  for (int32_t i = 0; i < n; i += 8) {
+    const __m512i v = part(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(mask8(n - i), x + i)));
+    squares = _mm512_add_epi64(squares, _mm512_mul_epi32(v, v));
+  }
+  const scalar::NormFactor f =
+      scalar::norm_factor(static_cast<uint64_t>(_mm512_reduce_add_epi64(squares)), s, epsilon);
+  const __m512i inverse = _mm512_set1_epi64(f.inverse);
+  const Rounding unit_shift(f.shift);
+  for (int32_t i = 0; i < n; i += 8) {
+    const __mmask8 m = mask8(n - i);
+    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
+    const __m512i g = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, gains + static_cast<size_t>(i) * 4));
+    const __m512i unit = unit_shift(_mm512_mullo_epi64(v, inverse));
+    _mm256_mask_storeu_epi32(out + i, m, _mm512_cvtepi64_epi32(last(_mm512_mul_epi32(unit, g))));
+  }
+}
+
+inline int32_t avx512_quantise(const int32_t* y, int32_t n, int16_t* out) {
+  uint32_t m = avx512_largest(y, n);
+  int32_t shift = 0;
+  for (m >>= 14; m != 0; m >>= 1) ++shift;
+  // Adding half may pass the int32 range at the very top, so the shift is taken in two steps: floor plus
+  // round bit.
+  const __m128i count = _mm_cvtsi32_si128(shift), before = _mm_cvtsi32_si128(shift - 1);
+  const __m512i one = _mm512_set1_epi32(1);
+  for (int32_t i = 0; i < n; i += 16) {
+    const __mmask16 k = mask16(n - i);
+    __m512i v = _mm512_maskz_loadu_epi32(k, y + i);
+    if (shift > 0) {
+      v = _mm512_add_epi32(_mm512_sra_epi32(v, count), _mm512_and_si512(_mm512_sra_epi32(v, before), one));
+    }
+    _mm256_mask_storeu_epi16(out + i, k, _mm512_cvtepi32_epi16(v));
+  }
+  return shift;
+}
+
+inline uint32_t avx512_rotate(int32_t* x, int32_t heads, int32_t head_dim, const int32_t* cosine,
+                              const int32_t* sine) {
+  const Rounding round(30);
+  const int32_t half = head_dim / 2;
+  uint32_t clipped = 0;
+  for (int32_t h = 0; h < heads; ++h, x += head_dim) {
+    for (int32_t f = 0; f < half; f += 8) {
+      const __mmask8 m = mask8(half - f);
+      const auto load = [m](const int32_t* p) {
+        return _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, p));
+      };
+      const __m512i a = load(x + f), b = load(x + half + f), c = load(cosine + f), s = load(sine + f);
+      const __m512i ra = _mm512_sub_epi64(_mm512_mul_epi32(a, c), _mm512_mul_epi32(b, s));
+      const __m512i rb = _mm512_add_epi64(_mm512_mul_epi32(b, c), _mm512_mul_epi32(a, s));
+      _mm256_mask_storeu_epi32(x + f, m, saturate32(round(ra), m, clipped));
+      _mm256_mask_storeu_epi32(x + half + f, m, saturate32(round(rb), m, clipped));
+    }
+  }
+  return clipped;
+}
+
+inline uint32_t avx512_land(const int32_t* x, const uint8_t* multipliers, int32_t n, int32_t shift,
+                            int8_t* out) {
+  const Rounding round(shift);
+  const __m512i top = _mm512_set1_epi64(127), bottom = _mm512_set1_epi64(-127);
+  uint32_t clipped = 0;
+  for (int32_t i = 0; i < n; i += 8) {
+    const __mmask8 m = mask8(n - i);
+    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
+    const __m512i w =
+        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(i) * 4));
+    const __m512i y = round(_mm512_mul_epi32(v, w));
+    const __m512i z = _mm512_max_epi64(_mm512_min_epi64(y, top), bottom);
+    for (uint32_t bits = _mm512_mask_cmpneq_epi64_mask(m, y, z); bits != 0; bits &= bits - 1) ++clipped;
+    _mm512_mask_cvtepi64_storeu_epi8(out + i, m, z);
+  }
+  return clipped;
+}
+
+inline void avx512_scale_query(const int32_t* x, const uint8_t* multipliers, int32_t n, int32_t* out) {
+  const Rounding round(31);
+  for (int32_t i = 0; i < n; i += 8) {
+    const __mmask8 m = mask8(n - i);
+    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
+    const __m512i w =
+        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(i) * 4));
+    _mm256_mask_storeu_epi32(out + i, m, _mm512_cvtepi64_epi32(round(_mm512_mul_epi32(v, w))));
+  }
+}
+
+// SILU of int32 lanes; the table is clamped at its end, where the result is 0 or the input.
+inline __m256i avx512_sigmoid(__m256i g, const int* table) {
+  const __m256i x = _mm256_abs_epi32(g);
+  const __mmask8 far = _mm256_cmpge_epu32_mask(x, _mm256_set1_epi32(16 * 65536));
+  const __m256i i = _mm256_min_epu32(_mm256_srli_epi32(x, 10), _mm256_set1_epi32(1023));
+  const __m256i low = _mm256_i32gather_epi32(table, i, 4), high = _mm256_i32gather_epi32(table + 1, i, 4);
+  const __m256i f = _mm256_and_si256(x, _mm256_set1_epi32(1023));
+  const __m256i part = _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_sub_epi32(low, high), f), 10);
+  const __m256i n = _mm256_mask_set1_epi32(_mm256_sub_epi32(low, part), far, 0);
+  const __mmask8 negative = _mm256_movepi32_mask(g);
+  return _mm256_mask_sub_epi32(n, static_cast<__mmask8>(~negative), _mm256_set1_epi32(1 << 30), n);
+}
+
+inline uint32_t avx512_silu_multiply(int32_t* gate, const int32_t* up, int32_t n, const uint8_t* sigmoid,
+                                     int32_t shift) {
+  const int* table = reinterpret_cast<const int*>(sigmoid);
+  const Rounding first(30), second(shift);
+  uint32_t clipped = 0;
+  for (int32_t i = 0; i < n; i += 8) {
+    const __mmask8 m = mask8(n - i);
+    const __m256i g = _mm256_maskz_loadu_epi32(m, gate + i);
+    const __m512i s = _mm512_cvtepi32_epi64(avx512_sigmoid(g, table));
+    const __m512i silu = first(_mm512_mul_epi32(_mm512_cvtepi32_epi64(g), s));
+    const __m512i u = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, up + i));
+    _mm256_mask_storeu_epi32(gate + i, m, saturate32(second(_mm512_mul_epi32(silu, u)), m, clipped));
+  }
+  return clipped;
+}
+
+inline int32_t avx512_argmax(const int32_t* x, int32_t n) {
+  __m512i top = _mm512_set1_epi32(INT32_MIN);
+  int32_t i = 0;
+  for (; i + 16 <= n; i += 16) top = _mm512_max_epi32(top, _mm512_loadu_si512(x + i));
+  int32_t best = _mm512_reduce_max_epi32(top);
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  const __m512i wanted = _mm512_set1_epi32(best);
+  for (i = 0; i + 16 <= n; i += 16) {
+    uint32_t equal = _mm512_cmpeq_epi32_mask(_mm512_loadu_si512(x + i), wanted);
+    if (equal == 0) continue;
+    for (; (equal & 1) == 0; equal >>= 1) ++i;
+    return i;
+  }
+  while (x[i] != best) ++i;
+  return i;
+}
+
+// ---- Softmax weights ----
+
+inline uint64_t avx512_weigh(const int64_t* scores, int64_t count, int32_t exponent, int16_t* high,
+                             int16_t* low) {
+  if (exponent < 16) return scalar::weigh(scores, count, exponent, high, low);
+  __m512i top = _mm512_set1_epi64(scores[0]);
+  for (int64_t j = 0; j < count; j += 8) {
+    const __mmask8 m = mask8(count - j);
+    top = _mm512_mask_max_epi64(top, m, top, _mm512_maskz_loadu_epi64(m, scores + j));
+  }
+  top = _mm512_set1_epi64(_mm512_reduce_max_epi64(top));
+  const __m128i shift = _mm_cvtsi32_si128(exponent - 16);
+  __m512i sum = _mm512_setzero_si512();
+  for (int64_t j = 0; j < count; j += 16) {
+    const __mmask8 m0 = mask8(count - j), m1 = count - j > 8 ? mask8(count - j - 8) : 0;
+    const __m512i gap0 = _mm512_maskz_sub_epi64(m0, top, _mm512_maskz_loadu_epi64(m0, scores + j));
+    const __m512i gap1 = _mm512_maskz_sub_epi64(m1, top, _mm512_maskz_loadu_epi64(m1, scores + j + 8));
+    const __m512i t = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi64_epi32(gap0)),
+                                         _mm512_cvtusepi64_epi32(gap1), 1);
+    const __m512i z = _mm512_srl_epi32(t, shift);
+    // Twice the fraction in the low half of each lane: (f * c) >> 15 is the high word of 2f * c.
+    const __m512i f2 = _mm512_and_si512(z, _mm512_set1_epi32(0xfffe));
+    __m512i r = _mm512_mulhi_epu16(f2, _mm512_set1_epi32(2596));
+    r = _mm512_mulhi_epu16(f2, _mm512_sub_epi32(_mm512_set1_epi32(15149), r));
+    r = _mm512_mulhi_epu16(f2, _mm512_sub_epi32(_mm512_set1_epi32(45324), r));
+    r = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(65535), r), 14);
+    const __mmask16 near = _mm512_mask_cmplt_epu32_mask(mask16(count - j), z, _mm512_set1_epi32(31 * 65536));
+    const __m512i p = _mm512_maskz_srlv_epi32(near, r, _mm512_srli_epi32(z, 16));
+    sum = _mm512_add_epi64(sum, widen_sum(p));
+    const __mmask16 m = mask16(count - j);
+    _mm256_mask_storeu_epi16(high + j, m, _mm512_cvtepi32_epi16(_mm512_srli_epi32(p, 15)));
+    _mm256_mask_storeu_epi16(low + j, m,
+                             _mm512_cvtepi32_epi16(_mm512_and_si512(p, _mm512_set1_epi32(32767))));
+  }
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum));
+}
+
+}  // namespace
+
+}  // namespace superslm::kernels

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// Scores and values with AVX-512. Sixteen positions are transposed once, so that a lane is a position and no
+// sum crosses lanes; the query heads of a KV head share that work.
+#pragma once
+
+#include "kernels/avx512.h"
+
+namespace superslm::kernels {
+
+namespace {
+
+// Rows of dwords to columns: on return out[c] holds dword c of each of the 16 rows.
+inline void transpose16(const __m512i* rows, __m512i* out) {
+  __m512i a[16], b[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+  // b[4g + k]: of rows 4g .. 4g+3, dword k of each 128-bit lane.
+  for (int k = 0; k < 4; ++k) {
+    const __m512i lo0 = _mm512_shuffle_i32x4(b[k], b[4 + k], 0x88),
+                  hi0 = _mm512_shuffle_i32x4(b[k], b[4 + k], 0xdd);
+    const __m512i lo1 = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0x88);
+    const __m512i hi1 = _mm512_shuffle_i32x4(b[8 + k], b[12 + k], 0xdd);
+    out[k] = _mm512_shuffle_i32x4(lo0, lo1, 0x88);
+    out[8 + k] = _mm512_shuffle_i32x4(lo0, lo1, 0xdd);
+    out[4 + k] = _mm512_shuffle_i32x4(hi0, hi1, 0x88);
+    out[12 + k] = _mm512_shuffle_i32x4(hi0, hi1, 0xdd);
+  }
+}
+
+// Loads `count` dwords of up to 16 rows and transposes them.
+inline void load_columns(const uint8_t* first, size_t row_bytes, int64_t rows, int32_t count, __m512i* out) {
+  __m512i x[16];
+  const __mmask16 m = mask16(count);
+  for (int64_t r = 0; r < 16; ++r) {
+    x[r] = r < rows ? _mm512_maskz_loadu_epi32(m, first + static_cast<size_t>(r) * row_bytes)
+                    : _mm512_setzero_si512();
+  }
+  transpose16(x, out);
+}
+
+constexpr int32_t kMostPairs = 256;  // of a head: 512 channels
+
+inline uint32_t pair_of(int32_t low, int32_t high) {
+  return (static_cast<uint32_t>(low) & 0xffff) | (static_cast<uint32_t>(high) << 16);
+}
+
+// The queries as dwords of two int16, in the order their columns come.
+struct QueryPairs {
+  uint32_t key[8][kMostPairs];          // of four channels: (0, 2), then (1, 3)
+  uint32_t center_high[8][kMostPairs];  // w = 256 * high + low: both sums of a whole head fit int32
+  uint32_t center_low[8][kMostPairs];
+};
+
+inline void prepare_pairs(const Query& q, int32_t head_dim, int h, QueryPairs& out) {
+  for (int32_t c = 0; c < head_dim; c += 4) {
+    out.key[h][c / 2] = pair_of(q.values[c], q.values[c + 2]);
+    out.key[h][c / 2 + 1] = pair_of(q.values[c + 1], q.values[c + 3]);
+  }
+  for (int32_t c = 0; q.center != nullptr && c < head_dim; c += 2) {
+    const auto low = [](int32_t w) { return ((w + 128) & 255) - 128; };
+    const auto high = [low](int32_t w) { return (w - low(w)) / 256; };
+    out.center_high[h][c / 2] = pair_of(high(q.center[c]), high(q.center[c + 1]));
+    out.center_low[h][c / 2] = pair_of(low(q.center[c]), low(q.center[c + 1]));
+  }
+}
+
+inline __m512i broadcast(const uint32_t* pair) { return _mm512_set1_epi32(static_cast<int>(*pair)); }
+
+// Dot products of sixteen keys with H queries.
+template <typename Dot, int H>
+inline void key_sums(const QueryPairs& pairs, const int8_t* keys, int64_t rows, int32_t head_dim,
+                     __m512i* sum) {
+  __m512i acc[H], column[16];
+  for (int h = 0; h < H; ++h) acc[h] = _mm512_setzero_si512();
+  for (int32_t c = 0; c < head_dim; c += 64) {
+    const int32_t dwords = head_dim - c < 64 ? (head_dim - c) / 4 : 16;
+    load_columns(reinterpret_cast<const uint8_t*>(keys) + c, static_cast<size_t>(head_dim), rows, dwords,
+                 column);
+    for (int32_t i = 0; i < dwords; ++i) {
+      const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(column[i], 8), 8);
+      const __m512i odd = _mm512_srai_epi16(column[i], 8);
+      for (int h = 0; h < H; ++h) {
+        acc[h] = Dot::dot(acc[h], even, broadcast(&pairs.key[h][c / 2 + 2 * i]));
+        acc[h] = Dot::dot(acc[h], odd, broadcast(&pairs.key[h][c / 2 + 2 * i + 1]));
+      }
+    }
+  }
+  for (int h = 0; h < H; ++h) sum[h] = acc[h];
+}
+
+// Dot products of sixteen rows of T with H centres, in two planes.
+template <typename Dot, int H>
+inline void center_sums(const QueryPairs& pairs, const uint8_t* trig, int64_t rows, int32_t head_dim,
+                        __m512i* high, __m512i* low) {
+  __m512i acc_high[H], acc_low[H], column[16];
+  for (int h = 0; h < H; ++h) acc_high[h] = acc_low[h] = _mm512_setzero_si512();
+  for (int32_t c = 0; c < head_dim; c += 32) {
+    const int32_t dwords = head_dim - c < 32 ? (head_dim - c) / 2 : 16;
+    load_columns(trig + static_cast<size_t>(c) * 2, static_cast<size_t>(head_dim) * 2, rows, dwords, column);
+    for (int32_t i = 0; i < dwords; ++i) {
+      for (int h = 0; h < H; ++h) {
+        acc_high[h] = Dot::dot(acc_high[h], column[i], broadcast(&pairs.center_high[h][c / 2 + i]));
+        acc_low[h] = Dot::dot(acc_low[h], column[i], broadcast(&pairs.center_low[h][c / 2 + i]));
+      }
+    }
+  }
+  for (int h = 0; h < H; ++h) {
+    high[h] = acc_high[h];
+    low[h] = acc_low[h];
+  }
+}
+
+// The score of section 9 from its two sums, for eight positions.
+inline __m512i centred_score(__m512i key, __m512i high, __m512i low, const Rounding& shift,
+                             const Rounding& center) {
+  const __m512i d = _mm512_add_epi64(_mm512_slli_epi64(high, 8), low);
+  return _mm512_add_epi64(shift(key), center(d));
+}
+
+template <typename Dot, int H>
+void avx512_scores_of(const Query* queries, const int8_t* keys, const uint8_t* trig, int64_t count,
+                      int32_t head_dim) {
+  QueryPairs pairs;
+  for (int h = 0; h < H; ++h) prepare_pairs(queries[h], head_dim, h, pairs);
+  for (int64_t j = 0; j < count; j += 16) {
+    const int64_t rows = count - j < 16 ? count - j : 16;
+    const __mmask8 m0 = mask8(rows), m1 = rows > 8 ? mask8(rows - 8) : 0;
+    __m512i key[H], high[H], low[H];
+    key_sums<Dot, H>(pairs, keys + j * head_dim, rows, head_dim, key);
+    if (trig) {
+      center_sums<Dot, H>(pairs, trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2, rows,
+                          head_dim, high, low);
+    }
+    for (int h = 0; h < H; ++h) {
+      __m512i s0 = widen_low(key[h]), s1 = widen_high(key[h]);
+      if (trig) {
+        const Rounding shift(queries[h].shift), center(queries[h].center_shift);
+        s0 = centred_score(s0, widen_low(high[h]), widen_low(low[h]), shift, center);
+        s1 = centred_score(s1, widen_high(high[h]), widen_high(low[h]), shift, center);
+      }
+      _mm512_mask_storeu_epi64(queries[h].scores + j, m0, s0);
+      _mm512_mask_storeu_epi64(queries[h].scores + j + 8, m1, s1);
+    }
+  }
+}
+
+template <typename Dot>
+void avx512_scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
+                   int64_t count, int32_t head_dim) {
+  if (head_dim % 4 != 0) return scalar::scores(queries, query_count, keys, trig, count, head_dim);
+  if (queries[0].center == nullptr) trig = nullptr;
+  for (; query_count >= 8; query_count -= 8, queries += 8) {
+    avx512_scores_of<Dot, 8>(queries, keys, trig, count, head_dim);
+  }
+  switch (query_count) {
+    case 1:
+      return avx512_scores_of<Dot, 1>(queries, keys, trig, count, head_dim);
+    case 2:
+      return avx512_scores_of<Dot, 2>(queries, keys, trig, count, head_dim);
+    case 3:
+      return avx512_scores_of<Dot, 3>(queries, keys, trig, count, head_dim);
+    case 4:
+      return avx512_scores_of<Dot, 4>(queries, keys, trig, count, head_dim);
+    case 5:
+      return avx512_scores_of<Dot, 5>(queries, keys, trig, count, head_dim);
+    case 6:
+      return avx512_scores_of<Dot, 6>(queries, keys, trig, count, head_dim);
+    case 7:
+      return avx512_scores_of<Dot, 7>(queries, keys, trig, count, head_dim);
+    default:
+      return;
+  }
+}
+
+// ---- Values ----
+
+// Two positions' values of 32 channels as pairs: lanes of `low` are channels 8L .. 8L+3 of each 128-bit lane
+// L, lanes of `high` channels 8L+4 .. 8L+7.
+struct ValuePairs {
+  __m512i low, high;
+};
+
+inline ValuePairs value_pairs(const int8_t* first, const int8_t* second, __mmask32 m) {
+  const __m512i a = _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(m, first));
+  const __m512i b =
+      second ? _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(m, second)) : _mm512_setzero_si512();
+  return {_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)};
+}
+
+// Adds 16 channels' int32 sums of both planes to int64.
+inline void add_planes(__m512i high, __m512i low, int64_t* out, int32_t channels) {
+  for (int i = 0; i < 2 && channels > 8 * i; ++i) {
+    const __mmask8 m = mask8(channels - 8 * i);
+    const __m512i h = i ? widen_high(high) : widen_low(high), l = i ? widen_high(low) : widen_low(low);
+    const __m512i sum = _mm512_add_epi64(_mm512_slli_epi64(h, 15), l);
+    _mm512_mask_storeu_epi64(out + 8 * i, m, _mm512_add_epi64(sum, _mm512_maskz_loadu_epi64(m, out + 8 * i)));
+  }
+}
+
+// Channels [c, c + width) of H heads over at most 512 positions, width <= 32.
+template <typename Dot, int H>
+inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* values, int64_t count,
+                       int32_t head_dim, int32_t c, int32_t width) {
+  const __mmask32 m = static_cast<__mmask32>(mask64(width));
+  __m512i high[H][2], low[H][2];
+  for (int h = 0; h < H; ++h) {
+    for (int i = 0; i < 2; ++i) high[h][i] = low[h][i] = _mm512_setzero_si512();
+  }
+  const int8_t* v = values + c;
+  for (int64_t j = 0; j < count; j += 2, v += 2 * head_dim) {
+    const bool both = j + 1 < count;
+    const ValuePairs p = value_pairs(v, both ? v + head_dim : nullptr, m);
+    for (int h = 0; h < H; ++h) {
+      const int16_t* wh = sums[h].high + offset + j;
+      const int16_t* wl = sums[h].low + offset + j;
+      const __m512i ph = _mm512_set1_epi32(static_cast<int>(pair_of(wh[0], both ? wh[1] : 0)));
+      const __m512i pl = _mm512_set1_epi32(static_cast<int>(pair_of(wl[0], both ? wl[1] : 0)));
+      high[h][0] = Dot::dot(high[h][0], p.low, ph);
+      high[h][1] = Dot::dot(high[h][1], p.high, ph);
+      low[h][0] = Dot::dot(low[h][0], p.low, pl);
+      low[h][1] = Dot::dot(low[h][1], p.high, pl);
+    }
+  }
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  for (int h = 0; h < H; ++h) {
+    int64_t* out = sums[h].sums + c;
+    add_planes(_mm512_permutex2var_epi32(high[h][0], first, high[h][1]),
+               _mm512_permutex2var_epi32(low[h][0], first, low[h][1]), out, width);
+    if (width <= 16) continue;
+    add_planes(_mm512_permutex2var_epi32(high[h][0], second, high[h][1]),
+               _mm512_permutex2var_epi32(low[h][0], second, low[h][1]), out + 16, width - 16);
+  }
+}
+
+template <typename Dot, int H>
+inline void value_heads(const ValueSum* sums, const int8_t* values, int64_t count, int32_t head_dim) {
+  for (int64_t j = 0; j < count; j += 512) {  // an int32 lane holds 512 positions
+    const int64_t n = count - j < 512 ? count - j : 512;
+    for (int32_t c = 0; c < head_dim; c += 32) {
+      value_tile<Dot, H>(sums, j, values + j * head_dim, n, head_dim, c,
+                         head_dim - c < 32 ? head_dim - c : 32);
+    }
+  }
+}
+
+template <typename Dot>
+void avx512_values(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,
+                   int32_t head_dim) {
+  for (; sum_count >= 4; sum_count -= 4, sums += 4) value_heads<Dot, 4>(sums, values, count, head_dim);
+  switch (sum_count) {
+    case 1:
+      return value_heads<Dot, 1>(sums, values, count, head_dim);
+    case 2:
+      return value_heads<Dot, 2>(sums, values, count, head_dim);
+    case 3:
+      return value_heads<Dot, 3>(sums, values, count, head_dim);
+    default:
+      return;
+  }
+}
+
+template <typename Dot>
+constexpr Kernels avx512_table(const char* name) {
+  return {name,
+          Products<Avx512Isa<Dot>>::products,
+          avx512_scale,
+          avx512_saturate,
+          avx512_add,
+          avx512_norm,
+          avx512_quantise,
+          avx512_rotate,
+          avx512_land,
+          avx512_scale_query,
+          avx512_silu_multiply,
+          avx512_scores<Dot>,
+          avx512_weigh,
+          avx512_values<Dot>,
+          avx512_argmax};
+}
+
+}  // namespace
+
+}  // namespace superslm::kernels

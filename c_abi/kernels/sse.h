@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: SuperSLM contributors
+// The 128-bit tiers, which differ in how int8 becomes int16. Internal linkage throughout: see
+// kernels/scalar.h.
+#pragma once
+
+#include <emmintrin.h>
+
+#include "kernels/attention.h"
+
+namespace superslm::kernels {
+
+namespace {
+
+template <typename Widen>
+struct SseIsa {
+  using Vec = __m128i;
+  static constexpr int kLanes = 8, kAccumulators = 8, kTokens = 2;
+  static Vec zero() { return _mm_setzero_si128(); }
+  static Vec load(const int16_t* p) { return _mm_loadu_si128(reinterpret_cast<const Vec*>(p)); }
+  static void store(int16_t* p, Vec v) { _mm_storeu_si128(reinterpret_cast<Vec*>(p), v); }
+  static Vec widen(const uint8_t* p) {
+    return Widen::widen(_mm_loadl_epi64(reinterpret_cast<const Vec*>(p)));
+  }
+  static void nibbles(const uint8_t* p, Vec* out) {
+    const Vec both = _mm_loadu_si128(reinterpret_cast<const Vec*>(p)), mask = _mm_set1_epi8(15);
+    const Vec low = _mm_and_si128(both, mask), high = _mm_and_si128(_mm_srli_epi16(both, 4), mask);
+    out[0] = _mm_unpacklo_epi8(low, zero());
+    out[1] = _mm_unpackhi_epi8(low, zero());
+    out[2] = _mm_unpacklo_epi8(high, zero());
+    out[3] = _mm_unpackhi_epi8(high, zero());
+  }
+  static Vec spread(uint32_t pair) { return _mm_set1_epi32(static_cast<int>(pair)); }
+  static Vec mul(Vec a, Vec b) { return _mm_mullo_epi16(a, b); }
+  static Vec sub(Vec a, Vec b) { return _mm_sub_epi16(a, b); }
+  static Vec dot(Vec sum, Vec w, Vec a) { return _mm_add_epi32(sum, _mm_madd_epi16(w, a)); }
+  static Vec add32(Vec a, Vec b) { return _mm_add_epi32(a, b); }
+  static Vec zip_low(Vec a, Vec b) { return _mm_unpacklo_epi16(a, b); }
+  static Vec zip_high(Vec a, Vec b) { return _mm_unpackhi_epi16(a, b); }
+  static int64_t sum(Vec v) {
+    int32_t lanes[4];
+    _mm_storeu_si128(reinterpret_cast<Vec*>(lanes), v);
+    return int64_t{lanes[0]} + lanes[1] + lanes[2] + lanes[3];
+  }
+  static int32_t sum32(Vec v) {
+    v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
+  }
+  static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
+    out[0] += sum(a);
+    out[1] += sum(b);
+    out[2] += sum(c);
+    out[3] += sum(d);
+  }
+};
+
+template <typename Widen>
+constexpr Kernels sse_table(const char* name) {
+  Kernels k = kScalarTable;
+  k.name = name;
+  k.products = Products<SseIsa<Widen>>::products;
+  k.scores = Attention<SseIsa<Widen>>::scores;
+  k.values = Attention<SseIsa<Widen>>::values;
+  return k;
+}
+
+}  // namespace
+
+}  // namespace superslm::kernels

@@ -22,6 +22,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "cell_prefill": ("cells", "cap40"),
     "cell_decode": ("cells", "cells_other", "cap40", "equal_logits"),
     "cell_threads": ("cells",),
+    "cell_pages": ("cells", "cap64", "cap65", "cap40", "cap32768", "cap32768_hd128"),
+    "cell_save": ("cells", "cells_other"),
 }
 
 

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import re
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +25,8 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "cell_prefill": ("cells", "cap40"),
     "cell_decode": ("cells", "cells_other", "cap40", "equal_logits"),
     "cell_threads": ("cells",),
+    "cell_hook": ("wide",),
+    "cell_text": ("talking", "cells"),
     "cell_pages": ("cells", "cap64", "cap65", "cap40", "cap32768", "cap32768_hd128"),
     "cell_save": ("cells", "cells_other"),
 }
@@ -65,6 +70,24 @@ def run_cell(
     return done.stdout
 
 
+@functools.cache
+def talking_artifact() -> Path:
+    """A random model with a small tokenizer and, behind it, ids without text."""
+    from make_checkpoint import make_quantized, spec_of
+    from superslm.convert.tokenizer import build_tokenizer
+    from superslm.convert.writer import write_artifact
+    from tokenizer_support import small_source
+
+    model = make_quantized(dataclasses.replace(spec_of("tiny"), name="talking", vocab=512), "w8")
+    model.tokenizer = build_tokenizer(small_source(), 512)
+    path = Path(tempfile.mkdtemp()) / "talking.sslm"
+    write_artifact(model, path)
+    return path
+
+
 def artifacts_of(program: str, fixture_artifact: Callable[..., Path], weights: str = "w8") -> list[Path]:
     """The artifacts of a program, made where they are missing."""
-    return [fixture_artifact(name, weights) for name in PROGRAMS[program]]
+    return [
+        talking_artifact() if name == "talking" else fixture_artifact(name, weights)
+        for name in PROGRAMS[program]
+    ]

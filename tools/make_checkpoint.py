@@ -143,6 +143,16 @@ def _shapes() -> list[FixtureSpec]:
         F("cap32768_hd128", "the same with head_dim 128", cap=32768, head_dim=128, hidden=256),
         F("cells", "the model of the contract cells", cap=4096, head_dim=64, layers=4),
         F("cells_other", "another model of that shape", cap=4096, head_dim=64, layers=4, seed=2),
+        F(
+            "wide",
+            "matrices wide enough that the host's hook splits every group",
+            hidden=768,
+            heads=12,
+            kv_heads=6,
+            head_dim=64,
+            mlp=1536,
+            vocab=300,
+        ),
         F("equal_logits", "a head of zeros, so that all logits tie", tied=False, scale={"head": 0.0}),
     ]
 

@@ -83,7 +83,7 @@ def show_table(rows: Iterable[tuple[str, str]], title: str = "") -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """A bar with the time that is left, on standard error; where that is no terminal, a line per tenth."""
+    """A bar with the time that is left, on standard error; where that is no terminal, some lines of text."""
     if sys.stderr.isatty() and _rich_console(sys.stderr) is not None:
         from rich import progress as bars
 
@@ -103,17 +103,19 @@ def progress_bar(title: str) -> Iterator[Progress]:
 
 
 class _Lines:
-    """Progress as lines of text."""
+    """Progress as lines of text, one per tenth of the work but none within five seconds of another."""
 
     def __init__(self, title: str) -> None:
-        self.start, self.next = time.monotonic(), 0.1
+        self.start = self.printed = time.monotonic()
+        self.next = 0.1
         print(title, file=sys.stderr, flush=True)
 
     def report(self, fraction: float, text: str) -> None:
-        if fraction < self.next:
+        now = time.monotonic()
+        if fraction < self.next or now - self.printed < 5:
             return
-        self.next = int(fraction * 10) / 10 + 0.1
-        left = (time.monotonic() - self.start) * (1 - fraction) / fraction
+        self.printed, self.next = now, int(fraction * 10) / 10 + 0.1
+        left = (now - self.start) * (1 - fraction) / fraction
         print(f"{fraction:4.0%}  {text}, about {seconds(left)} left", file=sys.stderr, flush=True)
 
 

@@ -18,6 +18,8 @@ from make_checkpoint import make_quantized
 from superslm import artifact as fmt
 from superslm.convert import writer
 from superslm.convert.quantized import Norm, QuantizedModel
+from superslm.convert.tokenizer import build_tokenizer
+from tokenizer_support import small_source
 
 MUTATIONS = 10_000
 LIMIT = 1 << 30
@@ -420,7 +422,8 @@ def test_no_mutation_is_accepted_unsafely(
     models: dict, c_program: Callable[..., Path], tmp_path: Path
 ) -> None:
     files = [written(model, tmp_path / f"{name}.sslm") for name, model in models.items()]
-    files.append(written(mixed("odd"), tmp_path / "mixed.sslm"))
+    tokenizer = build_tokenizer(small_source())
+    files.append(written(dataclasses.replace(mixed("odd"), tokenizer=tokenizer), tmp_path / "mixed.sslm"))
     writer.set_golden_record(files[0], fmt.GoldenRecord((1,), tuple(range(63)), bytes(32)))
     program = sanitized(c_program, "artifact_mutate")
     (summary,) = run(program, "--decode", 1, MUTATIONS, *files)

@@ -265,7 +265,7 @@ bool names_field(const char* message) {
 
 struct Tally {
   unsigned long long accepted = 0, refused = 0, ran = 0;
-  char messages[400][64];
+  char messages[1000][64];
   int distinct = 0;
 
   // Counts messages that differ in more than their numbers.
@@ -278,7 +278,7 @@ struct Tally {
     for (int i = 0; i < distinct; ++i) {
       if (std::strcmp(messages[i], shape) == 0) return;
     }
-    if (distinct < 400) std::memcpy(messages[distinct++], shape, sizeof(shape));
+    if (distinct < 1000) std::memcpy(messages[distinct++], shape, sizeof(shape));
   }
 };
 

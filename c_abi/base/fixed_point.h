@@ -47,6 +47,8 @@ inline int8_t clamp127(int64_t x, uint64_t& count) {
 }
 
 // |x| as uint32: also right for INT32_MIN, which restored bytes may hold.
-inline uint32_t magnitude(int32_t x) { return x < 0 ? 0u - static_cast<uint32_t>(x) : static_cast<uint32_t>(x); }
+inline uint32_t magnitude(int32_t x) {
+  return x < 0 ? 0u - static_cast<uint32_t>(x) : static_cast<uint32_t>(x);
+}
 
 }  // namespace superslm::base

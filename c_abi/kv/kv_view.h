@@ -39,8 +39,9 @@ struct KvView {
     const int64_t offset = position - page * g.page_positions;
     const int64_t left = g.page_positions - offset;
     const size_t plane = (static_cast<size_t>(layer) * 2 + kind) * g.kv_heads + head;
-    uint8_t* at = base + pages[page] * g.page_bytes() +
-                  (plane * static_cast<size_t>(g.page_positions) + static_cast<size_t>(offset)) * g.row_bytes();
+    uint8_t* at =
+        base + pages[page] * g.page_bytes() +
+        (plane * static_cast<size_t>(g.page_positions) + static_cast<size_t>(offset)) * g.row_bytes();
     return Run{reinterpret_cast<int8_t*>(at), left < end - position ? left : end - position};
   }
   int8_t* row(int32_t layer, Kind kind, int32_t head, int64_t position) const {

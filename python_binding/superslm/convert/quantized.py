@@ -7,7 +7,7 @@ Names are those of docs/numerics.md. Arrays are C-contiguous and row-major.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class MatrixW4:
         return int(self.q.shape[0])
 
 
-Matrix = Union[MatrixW8, MatrixW4]
+Matrix = MatrixW8 | MatrixW4
 
 
 @dataclass

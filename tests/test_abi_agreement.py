@@ -123,7 +123,7 @@ def test_the_binding_loads_the_library_and_names_its_refusals(library_path: Path
     model = _abi.sslm_model()
     status = library.sslm_model_map(b"garbage", 7, ctypes.byref(model))
     with pytest.raises(
-        _library.ArtifactRejected, match="sslm_model_map: SSLM_ARTIFACT_REJECTED: seven bytes"
+        errors.ArtifactRejected, match="sslm_model_map: SSLM_ARTIFACT_REJECTED: seven bytes"
     ):
         _library.check(status, "sslm_model_map", "seven bytes")
 

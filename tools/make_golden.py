@@ -30,7 +30,9 @@ def short(*parts: Any) -> str:
 
 def tensor_digest(tensor: dict[str, Any]) -> str:
     """One digest of a tensor's exponent, multipliers, values and sub-scales (and offsets, at four bits)."""
-    return short(*(tensor[key] for key in ("E", "W_sha256", "v_sha256", "s_sha256", "u_sha256") if key in tensor))
+    return short(
+        *(tensor[key] for key in ("E", "W_sha256", "v_sha256", "s_sha256", "u_sha256") if key in tensor)
+    )
 
 
 LAYER_KEYS = ("EG1", "EG2", "SK", "SVsh", "FQ", "ESV", "QH", "EC")
@@ -51,8 +53,10 @@ def shrink(profile: dict[str, Any]) -> dict[str, Any]:
         "STEP": short(*profile["STEP"]),
         "tensors": {name: tensor_digest(tensor) for name, tensor in profile["tensors"].items()},
         "layers": [layer_digest(layer) for layer in profile["layers"]],
-        "steps": [[value if isinstance(value := step[key], int) else value[:16] for key in steps]
-                  for step in profile["steps"]],
+        "steps": [
+            [value if isinstance(value := step[key], int) else value[:16] for key in steps]
+            for step in profile["steps"]
+        ],
         "k": [digest[:16] for digest in profile["k_sha256"]],
         "v": [digest[:16] for digest in profile["v_sha256"]],
         "saturation": profile["saturation"],
@@ -61,14 +65,18 @@ def shrink(profile: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path, help="the full results, JSON")
     parser.add_argument("-o", "--output", type=Path, required=True, help="directory to write into")
     options = parser.parse_args()
     full = json.loads(options.source.read_text())
     record = json.dumps(full["calibration_record"], separators=(",", ":"), sort_keys=True).encode()
     name = options.source.stem
-    (options.output / f"{name}_record.json.xz").write_bytes(lzma.compress(record, preset=9 | lzma.PRESET_EXTREME))
+    (options.output / f"{name}_record.json.xz").write_bytes(
+        lzma.compress(record, preset=9 | lzma.PRESET_EXTREME)
+    )
     compact = {
         "source_sha256": full["source"]["file_sha256"],
         "prompt": full["prompt_ids"],

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""A kernel tier keeps its instructions to itself.
+
+An inline function that a tier's object shares with another would be merged by the linker, and a processor without the
+tier's instructions could meet them in code that every machine runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import dev
+import pytest
+
+TIERS = ("sse41", "avx2", "avx512", "avx512vnni", "neon_dotprod")
+
+
+def weak_symbols(file: Path) -> set[str]:
+    """Names that the linker may merge with those of other objects."""
+    text = subprocess.run(["nm", "--defined-only", str(file)], capture_output=True, text=True, check=True).stdout
+    fields = [line.split() for line in text.splitlines()]
+    return {entry[2] for entry in fields if len(entry) == 3 and entry[1] in "WVu"}
+
+
+@pytest.mark.parametrize("variant", ["gcc", "clang", "gcc-O0"])
+def test_no_tier_shares_a_function_with_other_objects(variant: str) -> None:
+    folder = dev.build(variant).parent
+    tiers = [path for name in TIERS for path in folder.rglob(f"kernels/{name}.cpp.o")]
+    assert tiers
+    for tier in tiers:
+        others = [weak_symbols(path) for path in folder.rglob("*.o") if path != tier]
+        assert weak_symbols(tier) & set().union(*others) == set(), tier

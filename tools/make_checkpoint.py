@@ -153,6 +153,8 @@ def _shapes() -> list[FixtureSpec]:
             mlp=1536,
             vocab=300,
         ),
+        F("cast", "the K/V geometry of Qwen2.5-0.5B", layers=24, kv_heads=2, head_dim=64, cap=4096),
+        F("cast_wide", "that of Qwen2.5-1.5B", layers=28, kv_heads=2, head_dim=128, cap=32768),
         F("equal_logits", "a head of zeros, so that all logits tie", tied=False, scale={"head": 0.0}),
     ]
 

@@ -4,8 +4,8 @@
 
 #include "abi/handles.h"
 #include "abi/registry.h"
+#include "abi/save.h"
 #include "abi/sequence.h"
-#include "base/checked.h"
 
 using namespace superslm;
 using abi::LockedSequence;
@@ -62,10 +62,7 @@ sslm_seq enter(Sequence* sequence) {
 }  // namespace superslm::abi
 
 size_t sslm_seq_state_size(sslm_model model) {
-  if (model == nullptr) return 0;
-  const base::CheckedSize residual = base::CheckedSize(abi::residual_count(*model)) * sizeof(int32_t);
-  const base::CheckedSize history = base::CheckedSize(static_cast<uint64_t>(model->view().cap)) * 4;
-  return (base::CheckedSize(180) + residual + history + kv::block_size(model->geometry)).saturated();
+  return model == nullptr ? 0 : blob::state_size_bound(abi::facts_of(*model));
 }
 
 sslm_status sslm_seq_create(sslm_model model, sslm_kv_pool* pool, sslm_seq* out) {

@@ -54,3 +54,14 @@ def test_cells_are_clean_under_checkers(
     built = c_program(program, f"-fsanitize={sanitizer}", library=dev.build(variant))
     quiet = {"ASAN_OPTIONS": "detect_leaks=0"}  # programs never free their buffers
     run_cell(built, artifacts_of(program, fixture_artifact), environment=quiet)
+
+
+@pytest.mark.long
+def test_cells_of_a_model_of_real_size(
+    c_program: Callable[..., Path], fixture_artifact: Callable[..., Path], preload: dict[str, str]
+) -> None:
+    """The hook's calls on Qwen2.5-0.5B's shape, and what mapping 0.5 GB costs."""
+    artifact = fixture_artifact("qwen2.5-0.5b")
+    run_cell(c_program("cell_large"), [artifact])
+    mapping = "a_read_only_mapping_costs_little_heap_and_an_unaligned_copy_talks_the_same"
+    run_cell(c_program("cell_lifecycle"), [artifact], mapping, preload)

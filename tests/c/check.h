@@ -337,26 +337,26 @@ typedef struct cell {
 #define CELL(function) {#function, function}
 
 static inline int run_cells(int argc, char** argv, const cell* cells, int count) {
-  int selected = 0, i, j;
+  int named = 0, found = 0, i, j;
   for (i = 1; i < argc; ++i) {
     const size_t length = strlen(argv[i]);
     if (length > 5 && strcmp(argv[i] + length - 5, ".sslm") == 0)
       check_load(argv[i]);
     else
-      ++selected;
+      ++named;
   }
   for (j = 0; j < count; ++j) {
-    int wanted = selected == 0;
+    int wanted = named == 0;
     for (i = 1; i < argc; ++i) wanted |= strcmp(argv[i], cells[j].name) == 0;
     if (!wanted) continue;
-    if (selected) --selected;
+    ++found;
     check_cell = cells[j].name;
     cells[j].run();
     printf("ok %s\n", cells[j].name);
     fflush(stdout);
   }
-  if (selected > 0) {
-    fprintf(stderr, "%d of the named cells are not in this program\n", selected);
+  if (found < named) {
+    fprintf(stderr, "%d of the named cells are not in this program\n", named - found);
     return 2;
   }
   return 0;

@@ -8,6 +8,7 @@ import fnmatch
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,23 @@ def smollm2_gguf() -> Path:
 def smollm2_artifact(library_path: Path) -> Path:
     """SmolLM2 converted by this tree's converter."""
     return dev.smollm2_artifact()
+
+
+@pytest.fixture(scope="session")
+def smollm2_golden(library_path: Path, smollm2_gguf: Path) -> Path:
+    """SmolLM2 converted from the committed calibration record: the artifact that digests in tests refer to."""
+    from superslm.cli import main
+
+    digest = dev.sources_digest(*CONVERTER_SOURCES)
+    path = dev.CACHE / f"smollm2-from-record-{digest}" / "smollm2.sslm"
+    with dev.locked(dev.CACHE / "smollm2-from-record.lock"):
+        if not path.is_file():
+            for old in dev.CACHE.glob("smollm2-from-record-*/"):
+                shutil.rmtree(old)
+            path.parent.mkdir()
+            record = TESTS / "golden/smollm2_record.json.xz"
+            assert main(["convert", str(smollm2_gguf), "-o", str(path), "--calibration-record", str(record)]) == 0
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ class Model(Closable):
         """Maps the artifact at `path` read-only. Raises `ArtifactRejected` with the reason, or OSError."""
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
-                raise ValueError(f"{path} is empty; it is not an artifact")
+                check(_abi.Status.SSLM_ARTIFACT_REJECTED, "sslm_model_map", f"{path}: the file is empty")
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return cls(np.frombuffer(mapping, np.uint8), str(path))
 

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""The command line as a user meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from make_checkpoint import write_gguf, write_huggingface
+from superslm import cli
+from superslm.artifact import Artifact, GoldenRecord
+from superslm.convert.writer import set_golden_record
+
+Capture = pytest.CaptureFixture[str]
+RECORD = Path(__file__).parent / "golden/smollm2_record.json.xz"
+
+
+def refused(arguments: list[str | Path], capsys: Capture, *words: str) -> None:
+    """The command exits 1, prints nothing on standard output, and its error holds the words."""
+    assert cli.main([str(a) for a in arguments]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err
+    for word in words:
+        assert word in err, f"{word!r} is not in {err!r}"
+
+
+def ran(arguments: list[str | Path], capsys: Capture) -> str:
+    """The command exits 0; returns its standard output."""
+    code = cli.main([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out
+
+
+# ---- convert ----
+
+
+def test_convert_refuses_a_source_that_is_not_there(tmp_path: Path, capsys: Capture) -> None:
+    refused(["convert", tmp_path / "no.gguf", "-o", tmp_path / "m.sslm"], capsys, "no.gguf", "No such file")
+
+
+def test_convert_refuses_a_file_of_another_kind(tmp_path: Path, capsys: Capture) -> None:
+    source = tmp_path / "model.bin"
+    source.write_bytes(b"something else")
+    refused(["convert", source, "-o", tmp_path / "m.sslm"], capsys, "neither a GGUF file", "Give a .gguf file")
+
+
+def test_convert_refuses_impossible_outputs_before_it_works(tmp_path: Path, capsys: Capture) -> None:
+    source = tmp_path / "model.gguf"
+    source.write_bytes(b"GGUF")
+    refused(["convert", source, "-o", tmp_path], capsys, "is a directory", "Give a file name")
+    refused(["convert", source, "-o", tmp_path / "a/b.sslm"], capsys, "does not exist", "Create it first")
+    refused(["convert", source, "-o", source], capsys, "is the source itself")
+
+
+def test_convert_refuses_a_broken_file_and_leaves_nothing_behind(tmp_path: Path, capsys: Capture) -> None:
+    source = write_gguf("tiny", tmp_path / "tiny.gguf")
+    source.write_bytes(source.read_bytes()[:2000])
+    refused(["convert", source, "-o", tmp_path / "m.sslm"], capsys, "tiny.gguf")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
+
+
+def test_convert_refuses_a_model_without_a_tokenizer(tmp_path: Path, capsys: Capture) -> None:
+    source = write_huggingface("tiny", tmp_path / "tiny")
+    refused(["convert", source, "-o", tmp_path / "m.sslm"], capsys, "no tokenizer", "tokenizer.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_convert_refuses_a_record_of_another_model(smollm2_gguf: Path, tmp_path: Path, capsys: Capture) -> None:
+    record = tmp_path / "record.json"
+    arguments = ["convert", smollm2_gguf, "-o", tmp_path / "m.sslm", "--calibration-record", record]
+    record.write_text("{not json")
+    refused(arguments, capsys, "record.json is not a calibration record", "--export-record")
+    record.write_text('{"res": 1.0, "layers": []}')
+    refused(arguments, capsys, "0 layers where the model has 30")
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_convert_refuses_short_or_undecodable_calibration_text(
+    smollm2_gguf: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    text = tmp_path / "text.txt"
+    arguments = ["convert", smollm2_gguf, "-o", tmp_path / "m.sslm", "--calibration-text", text]
+    text.write_text("Too short.")
+    refused(arguments, capsys, "at least 4000 are needed", "Use a longer text")
+    text.write_bytes(b"caf\xe9")
+    refused(arguments, capsys, "byte 3 is not UTF-8")
+
+
+def test_convert_says_what_to_install_when_its_packages_are_missing(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['gguf'] = None; sys.modules['tokenizers'] = None\n"
+    code += f"from superslm import cli; sys.exit(cli.main(['convert', {str(tmp_path)!r}, '-o', 'm.sslm']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_an_unknown_option_is_wrong_usage(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["convert", "x", "-o", "y", "--weights", "w5"])
+    assert stopped.value.code == 2
+    assert "w5" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def small(smollm2_gguf: Path, library_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 at four bits with a cap of 100 positions, and its exported record beside it."""
+    folder = tmp_path_factory.mktemp("small")
+    arguments = ["convert", smollm2_gguf, "-o", folder / "small.sslm", "--calibration-record", RECORD]
+    arguments += ["--context-cap", "100", "--weights", "w4", "--export-record", folder / "again.json"]
+    assert cli.main([str(a) for a in arguments]) == 0
+    return folder / "small.sslm"
+
+
+def test_a_small_cap_and_four_bits_reach_the_artifact(small: Path, capsys: Capture) -> None:
+    assert {path.name for path in small.parent.iterdir()} == {"small.sslm", "again.json"}
+    facts = json.loads(ran(["inspect", small, "--json"], capsys))
+    assert (facts["cap"], facts["weight_bits"], facts["options"]["weights"]) == (100, 0, "w4")
+    assert "verified" in ran(["verify", small], capsys)
+    assert json.loads((small.parent / "again.json").read_text())["res"] == 24960.0
+
+
+# ---- inspect and verify ----
+
+
+def test_inspect_shows_what_a_user_asks_for(smollm2_golden: Path, capsys: Capture) -> None:
+    out = ran(["inspect", smollm2_golden], capsys)
+    for words in ("30 layers", "8192 positions", "apache-2.0", "smollm", "lacks 21 bytes", "<|im_start|>user"):
+        assert words in out
+    facts = json.loads(ran(["inspect", smollm2_golden, "--json"], capsys))
+    assert facts["kv_per_position"] == 11520 and facts["golden_tokens"] == 64
+    assert len(facts["model_digest"]) == 64 and facts["tokenizer"]["stop"]["2"] == "<|im_end|>"
+
+
+def test_inspect_shows_a_model_without_text(
+    library_path: Path, fixture_artifact: Callable[..., Path], capsys: Capture
+) -> None:
+    out = ran(["inspect", fixture_artifact("tiny")], capsys)
+    assert "token ids only" in out and "CC0-1.0" in out
+
+
+def test_a_damaged_artifact_is_refused_with_the_reason(
+    library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path, capsys: Capture
+) -> None:
+    damaged = tmp_path / "damaged.sslm"
+    data = bytearray(fixture_artifact("tiny").read_bytes())
+    data[5000] ^= 1
+    damaged.write_bytes(data)
+    for command in ("inspect", "verify"):
+        refused([command, damaged], capsys, "damaged.sslm", "digest")
+    damaged.write_bytes(b"")
+    refused(["verify", damaged], capsys, "empty")
+
+
+def test_verify_replays_the_golden_record(smollm2_golden: Path, capsys: Capture) -> None:
+    assert "verified: 64 tokens" in ran(["verify", smollm2_golden], capsys)
+
+
+def test_verify_says_that_there_is_no_record(
+    library_path: Path, fixture_artifact: Callable[..., Path], capsys: Capture
+) -> None:
+    refused(["verify", fixture_artifact("tiny")], capsys, "no golden record", "Convert the model again")
+
+
+@pytest.fixture
+def recorded(library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path) -> Path:
+    """A small artifact with a golden record."""
+    from superslm import Model
+    from superslm.golden import default_prompt, record
+
+    path = tmp_path / "recorded.sslm"
+    path.write_bytes(fixture_artifact("deep").read_bytes())
+    with Model.load(path) as model:
+        golden = record(model, default_prompt(model))
+    set_golden_record(path, golden)
+    return path
+
+
+def test_verify_names_the_first_different_token(recorded: Path, capsys: Capture) -> None:
+    golden = Artifact(recorded).golden_record()
+    tokens = list(golden.tokens)
+    tokens[4] ^= 1
+    set_golden_record(recorded, GoldenRecord(golden.prompt, tuple(tokens), golden.digest))
+    message = f"token 5 of {len(tokens)} is {golden.tokens[4]}, the record has {tokens[4]}"
+    refused(["verify", recorded], capsys, message)
+
+
+def test_verify_finds_a_difference_behind_equal_tokens(recorded: Path, capsys: Capture) -> None:
+    golden = Artifact(recorded).golden_record()
+    set_golden_record(recorded, GoldenRecord(golden.prompt, golden.tokens, bytes(32)))
+    refused(["verify", recorded], capsys, "all tokens agree, but logits or K/V bytes")
+
+
+# ---- run, chat, score ----
+
+
+def test_run_answers_in_the_chat_format(smollm2_golden: Path, capsys: Capture) -> None:
+    out = ran(["run", smollm2_golden, "What is the capital of France?", "--chat", "--max-tokens", "24"], capsys)
+    assert "Paris" in out and out.endswith("\n")
+
+
+def test_run_continues_plain_text(smollm2_golden: Path, capsys: Capture) -> None:
+    arguments = ["run", smollm2_golden, "The capital of France is", "--max-tokens", "3"]
+    assert ran(arguments, capsys).startswith(" Paris")
+
+
+def test_run_reads_the_prompt_from_standard_input(
+    smollm2_golden: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("The capital of France is"))
+    assert ran(["run", smollm2_golden, "-", "--max-tokens", "3"], capsys).startswith(" Paris")
+
+
+def test_run_refuses_an_empty_prompt_and_a_model_without_text(
+    smollm2_golden: Path, fixture_artifact: Callable[..., Path], capsys: Capture
+) -> None:
+    refused(["run", smollm2_golden, ""], capsys, "the prompt is empty")
+    refused(["run", fixture_artifact("tiny"), "Hello"], capsys, "no tokenizer")
+    refused(["run", fixture_artifact("tiny"), "Hello", "--chat"], capsys, "no chat format")
+
+
+def test_a_reply_that_fills_the_context_ends_with_a_note(small: Path, capsys: Capture) -> None:
+    assert cli.main(["run", str(small), "Count: 1 2 3 4 5 6", "--max-tokens", "200"]) == 0
+    out, err = capsys.readouterr()
+    assert out.strip() and "the context is full" in err
+
+
+def test_chat_remembers_turns_from_a_pipe_and_forgets_them_on_reset(
+    smollm2_golden: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "Hello!\nWhat is the capital of France?\n/unknown\n/reset\nHello!\n/quit\nnever read\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert cli.main(["chat", str(smollm2_golden), "--max-tokens", "16"]) == 0
+    out, err = capsys.readouterr()
+    first, second, third = (line for line in out.splitlines() if line.strip())
+    assert first == third and "Paris" in second and "unknown command" in err
+
+
+def test_score_ranks_texts(smollm2_golden: Path, capsys: Capture) -> None:
+    out = ran(["score", smollm2_golden, "--after", "The capital of France is", " London", " Paris"], capsys)
+    first, second = out.splitlines()
+    assert first.endswith("Paris") and second.endswith("London")
+    assert -1 < float(first.split()[0]) < 0 and float(second.split()[0]) < -1
+    out = ran(["score", smollm2_golden, "Once upon a time", "--tokens"], capsys)
+    assert "' upon'" in out and "3 tokens" in out
+
+
+def test_the_module_runs_as_a_program(smollm2_golden: Path) -> None:
+    command = [sys.executable, "-m", "superslm.cli", "run", str(smollm2_golden), "1 2 3 4", "--max-tokens", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    assert "5" in done.stdout and done.stderr == ""

@@ -305,7 +305,7 @@ def command_bench(_: argparse.Namespace) -> None:
     """Speed of SmolLM2 on this machine."""
     python = ensure_venv()
     env = python_env()
-    run([python, "-m", "superslm.cli", "bench", smollm2_artifact(python)], env=env)
+    run([python, ROOT / "tools/bench.py", smollm2_artifact(python)], env=env)
 
 
 def command_clean(arguments: argparse.Namespace) -> None:

@@ -23,7 +23,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -267,9 +266,15 @@ def command_lint(_: argparse.Namespace) -> None:
     run([formatter, "--dry-run", "--Werror", *files])
 
 
+def run_pytest(python: Path, marked: str, arguments: argparse.Namespace, env: dict[str, str]) -> None:
+    """Ends the command with pytest's own summary and exit code."""
+    say("Tests")
+    command = [python, "-m", "pytest", "tests", "-q", "--durations=10", "-m", marked, *arguments.pytest]
+    sys.exit(subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=False).returncode)
+
+
 def command_test(arguments: argparse.Namespace) -> None:
     """Everything that must hold on every commit."""
-    start = time.monotonic()
     python = ensure_venv()
     command_lint(arguments)
     folders = []
@@ -287,18 +292,14 @@ def command_test(arguments: argparse.Namespace) -> None:
     run([python, ROOT / "tools/check_abi.py", *libraries], env=env)
     say("No floating point in the library")
     run([python, ROOT / "tools/check_no_float.py", *folders], env=env)
-    say("Tests")
-    try:
-        run([python, "-m", "pytest", "tests", "-q", "-m", "not long", *arguments.pytest], env=env)
-    finally:
-        print(f"({time.monotonic() - start:.0f} s)", flush=True)
+    run_pytest(python, "not long", arguments, env)
 
 
 def command_long(arguments: argparse.Namespace) -> None:
     """The tests that take minutes."""
     python = ensure_venv()
     env = {**python_env(), "SUPERSLM_TEST_LIBRARY": str(build("seams"))}
-    run([python, "-m", "pytest", "tests", "-q", "-m", "long", *arguments.pytest], env=env)
+    run_pytest(python, "long", arguments, env)
 
 
 def command_bench(_: argparse.Namespace) -> None:

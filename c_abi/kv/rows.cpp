@@ -45,6 +45,24 @@ void copy_planes(uint8_t* to, size_t to_stride, const uint8_t* from, size_t from
   for (size_t p = 0; p < count; ++p) std::memcpy(to + p * to_stride, from + p * from_stride, bytes);
 }
 
+// The end of every plane behind the committed rows: the row of an unfinished token in the layers that ran,
+// zeros.
+void finish_planes(const KvView& from, int64_t length, int32_t layers_of_last_row, uint8_t* out,
+                   size_t plane_bytes, size_t rest) {
+  const Geometry& g = *from.geometry;
+  const size_t with_last_row = size_t{2} * layers_of_last_row * g.kv_heads;
+  for (size_t p = 0; p < planes(g); ++p) {
+    uint8_t* to = out + p * plane_bytes;
+    size_t copied = 0;
+    if (p < with_last_row) {
+      const Stretch last = stretch(from, length, length + 1);
+      copied = g.row_bytes();
+      std::memcpy(to, last.first + p * last.stride, copied);
+    }
+    std::memset(to + copied, 0, rest - copied);
+  }
+}
+
 }  // namespace
 
 void copy_rows(const KvView& from, const KvView& to, int64_t begin, int64_t end) {
@@ -99,17 +117,9 @@ void pack_rows(const KvView& from, int64_t begin, int64_t length, int32_t layers
     for (size_t p = 0; p < planes(g); ++p) copy(to + p * plane_bytes, held.first + p * held.stride, bytes);
     at += held.count;
   }
-  const size_t planes_of_last_row = size_t{2} * layers_of_last_row * g.kv_heads;
-  for (size_t p = 0; p < planes(g); ++p) {
-    uint8_t* to = out + p * plane_bytes + static_cast<size_t>(length - begin) * row;
-    if (p < planes_of_last_row) {
-      const Stretch last = stretch(from, length, length + 1);
-      std::memcpy(to, last.first + p * last.stride, row);
-      to += row;
-    }
-    std::memset(to, 0, static_cast<size_t>(out + (p + 1) * plane_bytes - to));
-  }
   base::stream_fence();
+  finish_planes(from, length, layers_of_last_row, out + static_cast<size_t>(length - begin) * row,
+                plane_bytes, static_cast<size_t>(stride - (length - begin)) * row);
   seams::count_moved(plane_bytes * planes(g));
 }
 

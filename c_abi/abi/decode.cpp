@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// The two decode verbs: argument checks, then the batch in index order, in groups that advance jointly.
-#include "decode/decode.h"
+// The decode verbs: argument checks, then the batch in index order, in groups that advance jointly.
+#include "abi/decode.h"
 
 #include <algorithm>
 
 #include "abi/registry.h"
 #include "abi/scratch.h"
+#include "decode/decode.h"
 
 using namespace superslm;
 using abi::BatchTables;
@@ -77,13 +78,19 @@ sslm_status open_row(Sequence& sequence) {
   return sequence.holder.map_to(state.length + 1) ? SSLM_OK : SSLM_KV_POOL_EXHAUSTED;
 }
 
-decode::Entry entry_of(Sequence& sequence) {
+decode::Entry entry_of(Sequence& sequence, const abi::Selection& selection, int32_t index) {
   decode::Entry entry;
   entry.state = &sequence.state;
   entry.kv = sequence.holder.view();
   entry.adapter = sequence.adapter == nullptr ? nullptr : &sequence.adapter->view;
   const sslm_schema_s* schema = abi::schema_of(sequence);
-  entry.choice.automaton = schema == nullptr ? nullptr : &schema->automaton;
+  decode::Choice& choice = entry.choice;
+  choice.automaton = schema == nullptr ? nullptr : &schema->automaton;
+  choice.mode = selection.mode;
+  choice.damped = selection.damped;
+  choice.damped.history = &sequence.history;
+  choice.damped.most_tokens = static_cast<size_t>(sequence.holder.limit()) + 1;
+  if (selection.samples != nullptr) choice.sampling = abi::sampling_of(selection.samples, index);
   return entry;
 }
 
@@ -117,7 +124,7 @@ struct Group {
   sslm_status refusal = SSLM_OK;  // of entry `end`
 };
 
-Group gather(const BatchTables& tables, int32_t begin, int32_t n) {
+Group gather(const BatchTables& tables, const abi::Selection& selection, int32_t begin, int32_t n) {
   Group group{begin, 0, SSLM_OK};
   for (; group.end < n && group.members < tables.group_capacity; ++group.end) {
     Sequence* sequence = tables.sequences[group.end];
@@ -127,7 +134,7 @@ Group gather(const BatchTables& tables, int32_t begin, int32_t n) {
     group.refusal = open_row(*sequence);
     if (group.refusal != SSLM_OK) break;
     sequence->in_group = true;
-    tables.group[group.members] = entry_of(*sequence);
+    tables.group[group.members] = entry_of(*sequence, selection, group.end);
     tables.group_index[group.members++] = group.end;
   }
   for (int32_t i = 0; i < group.members; ++i) tables.sequences[tables.group_index[i]]->in_group = false;
@@ -147,9 +154,10 @@ sslm_status advance(abi::CallScratch& scratch, const Group& group, int32_t begin
   return failed ? status_of(tables.group[done].outcome) : SSLM_OK;
 }
 
-sslm_status run_batch(abi::CallScratch& scratch, int32_t n, int32_t layer_budget, int32_t* out_tokens) {
+sslm_status run_batch(abi::CallScratch& scratch, const abi::Selection& selection, int32_t n,
+                      int32_t layer_budget, int32_t* out_tokens) {
   for (int32_t begin = 0; begin < n;) {
-    const Group group = gather(scratch.tables, begin, n);
+    const Group group = gather(scratch.tables, selection, begin, n);
     const sslm_status status = advance(scratch, group, begin, layer_budget, out_tokens);
     if (status != SSLM_OK) return status;
     if (group.refusal != SSLM_OK) {
@@ -161,16 +169,27 @@ sslm_status run_batch(abi::CallScratch& scratch, int32_t n, int32_t layer_budget
   return SSLM_OK;
 }
 
-sslm_status decode_batch(sslm_model model, const sslm_seq* seqs, int32_t n, const sslm_decode_params& params,
-                         sslm_workspace ws, int32_t* out_tokens) {
-  const sslm_status refusal = check_params(*model, params);
-  if (refusal != SSLM_OK) return refusal;
+abi::Selection selection_of(const sslm_decode_params& params) {
+  abi::Selection selection;
+  if (params.mode == SSLM_DECODE_MODE_GREEDY) return selection;
+  selection.mode = decode::Mode::kDamped;
+  selection.damped.alpha = params.alpha_q15;
+  selection.damped.order = params.anti_lm_max_order;
+  selection.damped.top_k = params.top_k;
+  selection.damped.constants = base::DampedConstants{params.q_ln2, params.q_b, params.q_c};
+  return selection;
+}
+
+}  // namespace
+
+namespace superslm::abi {
+
+sslm_status decode_batch(sslm_model model, const sslm_seq* seqs, int32_t n, int32_t layer_budget,
+                         const Selection& selection, sslm_workspace ws, int32_t* out_tokens) {
   for (int32_t i = 0; i < n; ++i) {
     if (seqs[i] == nullptr) return SSLM_INVALID_ARGUMENT;
   }
-  // Damped selection is not part of the engine: the model is refused as lacking it.
-  if (params.mode == SSLM_DECODE_MODE_DAMPED_GREEDY) return SSLM_ARTIFACT_REJECTED;
-  abi::CallScratch scratch(*model, ws, forward::Shape{n, 1});
+  CallScratch scratch(*model, ws, forward::Shape{n, 1});
   if (!scratch) return SSLM_ALLOCATION_FAILED;
   const LockedBatch locked(seqs, n, scratch.tables);
   Sequence* const* sequences = scratch.tables.sequences;
@@ -179,10 +198,10 @@ sslm_status decode_batch(sslm_model model, const sslm_seq* seqs, int32_t n, cons
   for (int32_t i = 0; i < n; ++i) {
     if (sequences[i] != nullptr) sequences[i]->bindable = false;
   }
-  return run_batch(scratch, n, params.layer_budget, out_tokens);
+  return run_batch(scratch, selection, n, layer_budget, out_tokens);
 }
 
-}  // namespace
+}  // namespace superslm::abi
 
 sslm_status sslm_decode_step(sslm_model model, sslm_seq* seqs, int32_t n, const sslm_decode_params* params,
                              sslm_workspace ws, int32_t* out_tokens) {
@@ -192,7 +211,9 @@ sslm_status sslm_decode_step(sslm_model model, sslm_seq* seqs, int32_t n, const 
   // A caller of the first release owns only the first four bytes of the struct.
   sslm_decode_params greedy = {};
   greedy.layer_budget = *reinterpret_cast<const int32_t*>(params);
-  return decode_batch(model, seqs, n, greedy, ws, out_tokens);
+  const sslm_status refusal = check_params(*model, greedy);
+  if (refusal != SSLM_OK) return refusal;
+  return abi::decode_batch(model, seqs, n, greedy.layer_budget, abi::Selection{}, ws, out_tokens);
 }
 
 sslm_status sslm_decode_step_v2(sslm_model model, sslm_seq* seqs, int32_t n, const sslm_decode_params* params,
@@ -201,7 +222,9 @@ sslm_status sslm_decode_step_v2(sslm_model model, sslm_seq* seqs, int32_t n, con
     return SSLM_INVALID_ARGUMENT;
   }
   if (params->struct_size != sizeof(*params)) return SSLM_INVALID_ARGUMENT;
-  return decode_batch(model, seqs, n, *params, ws, out_tokens);
+  const sslm_status refusal = check_params(*model, *params);
+  if (refusal != SSLM_OK) return refusal;
+  return abi::decode_batch(model, seqs, n, params->layer_budget, selection_of(*params), ws, out_tokens);
 }
 
 sslm_status sslm_decode_params_init(sslm_model model, int32_t mode, int32_t layer_budget,

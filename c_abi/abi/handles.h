@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "blob/blob.h"
+#include "decode/history.h"
 #include "decode/select.h"
 #include "decode/sequence_state.h"
 #include "kv/holder.h"
@@ -68,21 +69,9 @@ struct Context {
   kv::Holder holder;
 };
 
-// The tokens a sequence emitted in damped mode since its last reset or adopt.
-struct EmittedHistory {
-  int32_t order = 0;  // 0: none
-  int32_t* tokens = nullptr;
-  size_t length = 0;
-
-  void discard() {
-    base::deallocate(tokens);
-    *this = EmittedHistory{};
-  }
-};
-
 struct Sequence : Context {
   sslm_adapter adapter = nullptr;
-  EmittedHistory history;
+  decode::EmittedHistory history;
   bool bindable = true;
   bool in_group = false;  // of the decode call that holds the lock
 };

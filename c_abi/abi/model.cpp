@@ -6,6 +6,39 @@
 
 using namespace superslm;
 
+namespace {
+
+// A handle of its own for each schema; false when memory is exhausted.
+bool make_schemas(sslm_model model) {
+  const auto count = static_cast<size_t>(model->artifact.schema_count);
+  if (count == 0) return true;
+  model->schemas = static_cast<sslm_schema_s*>(base::allocate(count * sizeof(sslm_schema_s)));
+  if (model->schemas == nullptr) return false;
+  for (size_t i = 0; i < count; ++i) {
+    const artifact::SchemaView& view = model->artifact.schemas[i];
+    sslm_schema schema = new (model->schemas + i) sslm_schema_s;
+    schema->model = model;
+    schema->index = static_cast<int32_t>(i);
+    schema->name = view.name;
+    schema->name_length = view.name_length;
+    schema->hash = blob::schema_hash(view.name, view.name_length, view.digest);
+    schema->state_count = view.state_count;
+    schema->automaton = decode::Automaton{view.classes, view.next, static_cast<int32_t>(view.class_count)};
+    schema->accepting = view.accepting;
+    schema->accepting_count = view.accepting_count;
+  }
+  model->schema_count = static_cast<int32_t>(count);
+  return true;
+}
+
+void destroy_model(sslm_model model) {
+  base::deallocate(model->schemas);
+  artifact::release(&model->artifact);
+  abi::destroy(model);
+}
+
+}  // namespace
+
 sslm_status sslm_model_map(const void* data, size_t size, sslm_model* out) {
   if (out == nullptr) return SSLM_INVALID_ARGUMENT;
   *out = nullptr;
@@ -19,6 +52,10 @@ sslm_status sslm_model_map(const void* data, size_t size, sslm_model* out) {
     abi::destroy(model);
     return abi::status_of(result);
   }
+  if (!make_schemas(model)) {
+    destroy_model(model);
+    return SSLM_ALLOCATION_FAILED;
+  }
   const artifact::ModelView& view = model->view();
   model->geometry =
       kv::make_geometry(view.layer_count, view.kv_heads, view.head_dim, /*element_bytes=*/1, view.cap);
@@ -29,7 +66,6 @@ sslm_status sslm_model_map(const void* data, size_t size, sslm_model* out) {
 sslm_status sslm_model_unmap(sslm_model model) {
   if (model == nullptr) return SSLM_INVALID_ARGUMENT;
   if (model->live.load(std::memory_order_acquire) != 0) return SSLM_MODEL_HAS_LIVE_SEQUENCES;
-  artifact::release(&model->artifact);
-  abi::destroy(model);
+  destroy_model(model);
   return SSLM_OK;
 }

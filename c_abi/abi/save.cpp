@@ -90,12 +90,11 @@ blob::Content sequence_content(const Sequence& sequence) {
   return content;
 }
 
-bool copy_history(const blob::AntiLmHistory& from, abi::EmittedHistory& to) {
+bool copy_history(const blob::AntiLmHistory& from, decode::EmittedHistory& to) {
   to.order = from.order;
   if (from.length == 0) return true;
   const size_t count = static_cast<size_t>(from.length);
-  to.tokens = static_cast<int32_t*>(base::allocate(count * sizeof(int32_t)));
-  if (to.tokens == nullptr) return false;
+  if (!to.reserve(count)) return false;
   to.length = count;
   std::memcpy(to.tokens, from.tokens.bytes, count * sizeof(int32_t));
   return true;

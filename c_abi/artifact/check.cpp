@@ -8,7 +8,7 @@ namespace {
 
 base::Message& begin(base::Message* why, Site site) {
   *why = base::Message{};
-  if (site.layer >= 0) why->append("layer ").append_i64(site.layer).append(" ");
+  if (site.index >= 0) why->append(site.unit).append(" ").append_i64(site.index).append(" ");
   return why->append(site.name).append(": ");
 }
 

@@ -18,10 +18,11 @@ struct Span {
   explicit operator bool() const { return data != nullptr; }
 };
 
-// What a refusal is about: "CONF", or "layer 3 WQ" with a layer.
+// What a refusal is about: "CONF", or "layer 3 WQ" with an index.
 struct Site {
   const char* name = "";
-  int64_t layer = -1;
+  int64_t index = -1;
+  const char* unit = "layer";  // what the index counts
 };
 
 // All return false, so that a check can end with `return refuse(...)`.

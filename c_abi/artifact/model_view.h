@@ -99,8 +99,6 @@ struct ModelView {
   int32_t stop_ids[16] = {};
   const uint8_t* tokenizer = nullptr;  // tokenizer section, checked by text::parse
   size_t tokenizer_size = 0;
-  const uint8_t* schemas = nullptr;  // schema section, checked by the schema reader
-  size_t schemas_size = 0;
 };
 
 // 8 or 4 where all weight matrices have that format, else 0.

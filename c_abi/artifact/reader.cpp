@@ -257,6 +257,19 @@ bool check_golden(Span section, const ModelView& m, Message* why) {
   return true;
 }
 
+ReadResult read_schema_section(Span section, Model* model, Message* why) {
+  if (!section) return ReadResult::ok;
+  switch (read_schemas(section, model->view.vocab, &model->schemas, &model->schema_count, why)) {
+    case SchemaResult::kOk:
+      return ReadResult::ok;
+    case SchemaResult::kRejected:
+      return ReadResult::rejected;
+    case SchemaResult::kNoMemory:
+      return ReadResult::out_of_memory;
+  }
+  return ReadResult::rejected;
+}
+
 ReadResult read_model(const Container& c, Model* out, Message* why) {
   ModelView& m = out->view;
   if (!read_config(c.config, &m, why)) return ReadResult::rejected;
@@ -274,11 +287,9 @@ ReadResult read_model(const Container& c, Model* out, Message* why) {
   const bool ok = read_layers(table, c.layers, &m, out->layers, why) &&
                   read_tokenizer(c.tokenizer, out, why) && read_logit_scale(c.logit_scale, out, why) &&
                   check_golden(c.golden, m, why);
-  m.schemas = c.schemas.data;
-  m.schemas_size = c.schemas.size;
   std::memcpy(m.model_digest, c.model_digest.bytes, 32);
   std::memcpy(m.file_digest, c.file_digest.bytes, 32);
-  return ok ? ReadResult::ok : ReadResult::rejected;
+  return ok ? read_schema_section(c.schemas, out, why) : ReadResult::rejected;
 }
 
 }  // namespace
@@ -295,6 +306,7 @@ ReadResult read(const uint8_t* data, size_t size, Model* out, Message* why) {
 
 void release(Model* model) {
   base::deallocate(model->layers);
+  base::deallocate(model->schemas);
   *model = Model{};
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "artifact/model_view.h"
+#include "artifact/schemas.h"
 #include "base/damped_constants.h"
 #include "base/message.h"
 #include "text/tokenizer.h"
@@ -14,7 +15,9 @@ enum class ReadResult { ok, rejected, out_of_memory };
 
 struct Model {
   ModelView view;
-  LayerView* layers = nullptr;  // view.layers; the only heap of a model
+  LayerView* layers = nullptr;    // view.layers, on the heap
+  SchemaView* schemas = nullptr;  // [schema_count], on the heap
+  int32_t schema_count = 0;
   bool has_tokenizer = false;
   text::Tokenizer tokenizer;
   base::DampedConstants damped;  // where view.has_logit_scale

@@ -76,7 +76,8 @@ bool choose(const Engine& engine, Entry& entry, int32_t* logits) {
   SequenceState& state = *entry.state;
   int32_t token = -1;
   uint32_t walk = state.walk_state;
-  switch (select(entry.choice, state.walk_state, logits, engine.model->vocab, &token, &walk)) {
+  const LogitRow row{logits, engine.scratch.candidate, engine.scratch.candidate_weight, engine.model->vocab};
+  switch (select(entry.choice, state, row, &token, &walk)) {
     case Selected::kToken:
       state.ready = false;
       state.pending_token = token;

@@ -9,11 +9,12 @@ namespace superslm::decode {
 
 namespace {
 
-// Tokens without a transition from the walk state can only be chosen when nothing else is there.
-void mask_illegal(const Automaton& automaton, uint32_t walk_state, int32_t* logits, int32_t vocab) {
-  for (int32_t token = 0; token < vocab; ++token) {
-    if (automaton.step(walk_state, token) == kNoWalkState) logits[token] = INT32_MIN;
-  }
+// A token joins the history only once it is chosen and legal; the anti-LM of another order starts over.
+void remember(const Damped& damped, int32_t token) {
+  EmittedHistory& history = *damped.history;
+  if (history.order != damped.order) history.length = 0;
+  history.order = damped.order;
+  history.tokens[history.length++] = token;
 }
 
 // Base-2 logarithm of p >= 1 in Q16, by squaring the normalised mantissa once per bit.
@@ -33,16 +34,50 @@ int64_t log2_q16(uint64_t p) {
 
 }  // namespace
 
-Selected select(const Choice& choice, uint32_t walk_state, int32_t* logits, int32_t vocab, int32_t* token,
+int32_t greedy(const Automaton* automaton, uint32_t walk_state, const int32_t* logits, int32_t vocab) {
+  const kernels::Kernels& kernels = kernels::active();
+  if (automaton == nullptr) return kernels.argmax(logits, vocab);
+  // The argmax of the row with INT32_MIN where a token is not legal. Only what exceeds the best so far is
+  // looked up, and the kernel skips the blocks in which nothing does.
+  constexpr int32_t kBlock = 512;
+  int32_t best = 0, best_logit = INT32_MIN;
+  for (int32_t begin = 0; begin < vocab; begin += kBlock) {
+    const int32_t count = vocab - begin < kBlock ? vocab - begin : kBlock;
+    const int32_t* block = logits + begin;
+    if (block[kernels.argmax(block, count)] <= best_logit) continue;
+    for (int32_t i = 0; i < count; ++i) {
+      if (block[i] <= best_logit || !automaton->legal(walk_state, begin + i)) continue;
+      best = begin + i;
+      best_logit = block[i];
+    }
+  }
+  return best;
+}
+
+Selected select(const Choice& choice, const SequenceState& state, const LogitRow& row, int32_t* token,
                 uint32_t* next_walk_state) {
-  if (choice.automaton) mask_illegal(*choice.automaton, walk_state, logits, vocab);
-  const int32_t best = kernels::active().argmax(logits, vocab);
-  if (choice.automaton) {
-    const uint32_t next = choice.automaton->step(walk_state, best);
+  int32_t chosen = -1;
+  switch (choice.mode) {
+    case Mode::kGreedy:
+      chosen = greedy(choice.automaton, state.walk_state, row.logits, row.vocab);
+      break;
+    case Mode::kDamped:
+      if (!choice.damped.history->reserve(choice.damped.most_tokens)) return Selected::kNoMemory;
+      if (!damped_greedy(choice.damped, choice.automaton, state.walk_state, row, &chosen))
+        return Selected::kRefused;
+      break;
+    case Mode::kSampled:
+      chosen = sample(choice.sampling, choice.automaton, state, row);
+      if (chosen < 0) return Selected::kDeadEnd;
+      break;
+  }
+  if (choice.automaton != nullptr) {
+    const uint32_t next = choice.automaton->step(state.walk_state, chosen);
     if (next == kNoWalkState) return Selected::kDeadEnd;
     *next_walk_state = next;
   }
-  *token = best;
+  if (choice.mode == Mode::kDamped) remember(choice.damped, chosen);
+  *token = chosen;
   return Selected::kToken;
 }
 

@@ -59,6 +59,32 @@ SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, model_digest, 152);
  * text. */
 #define SSLM_EXT_TOKENIZE_SPECIAL 0x1u
 
+/* One entry's draw, see sslm_ext_decode_sample. Probabilities are Q15 (32768 is 1), logits Q16 nats. */
+typedef struct sslm_ext_sample_params {
+  uint32_t struct_size;          /* sizeof(sslm_ext_sample_params); also the distance of the entries */
+  int32_t top_k;                 /* keeps the best top_k tokens; 0: all */
+  uint64_t seed;                 /* a draw depends on nothing but this, the logits and the length */
+  uint64_t inverse_temperature;  /* round(log2(e) / temperature * 2^32), 1..2^47-1 */
+  int32_t top_p_q15;             /* 1..32768: keeps the best tokens that together reach it; 32768: all */
+  int32_t min_p_q15;             /* 0..32768: drops tokens less likely than this part of the best one */
+  const int32_t* banned;         /* [banned_count] ids that are never drawn */
+  const int32_t* bias_tokens;    /* [bias_count] ids */
+  const int32_t* bias_q16;       /* [bias_count] added to their logits */
+  const int32_t* penalty_tokens; /* [penalty_count] ids that the host has counted */
+  const int32_t* penalty_counts; /* [penalty_count] >= 0 */
+  int32_t banned_count;          /* 0: the array may be null, as for the other counts */
+  int32_t bias_count;
+  int32_t penalty_count;
+  int32_t frequency_q16; /* taken off a penalised logit once per count */
+  int32_t presence_q16;  /* taken off once */
+  uint32_t reserved;     /* 0 */
+} sslm_ext_sample_params;
+
+SSLM_LAYOUT_SIZE(sslm_ext_sample_params, 96);
+SSLM_LAYOUT_FIELD(sslm_ext_sample_params, inverse_temperature, 16);
+SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned, 32);
+SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned_count, 72);
+
 /* SSLM_EXT_VERSION of the library that is loaded. [pure] */
 SUPERSLM_API uint32_t sslm_ext_version(void);
 
@@ -109,6 +135,18 @@ SUPERSLM_API sslm_status sslm_ext_chat_ids(sslm_model model, int32_t role, int32
  * a sequence that is pending or mid-token. [excl: seq, ws] */
 SUPERSLM_API sslm_status sslm_ext_score(sslm_model model, sslm_seq seq, const int32_t* tokens, int32_t n,
                                         sslm_workspace ws, int32_t* out, int32_t* consumed);
+
+/* Decodes as sslm_decode_step_v2 does and draws each token instead of taking the best: params[i] belongs to
+ * seqs[i]. Bias comes first, then penalties, both saturating at 32 bits; banned tokens and those the bound
+ * schema does not allow are taken out before top_k, top_p and min_p. A draw is a function of the seed, the
+ * sequence's length and its logits: a replay needs the seed only, and batches, slices and processors change
+ * nothing. -2 also stands where every token was banned; nothing has advanced then. The anti-LM of damped
+ * greedy is left alone. Refuses as sslm_decode_step_v2, and a struct_size below this release's or unlike the
+ * first entry's, a field outside its range, a null array with a count, an id outside [0, vocab): all
+ * INVALID_ARGUMENT before any sequence is touched. [seq-lock, excl: ws] */
+SUPERSLM_API sslm_status sslm_ext_decode_sample(sslm_model model, sslm_seq* seqs, int32_t n,
+                                                int32_t layer_budget, const sslm_ext_sample_params* params,
+                                                sslm_workspace ws, int32_t* out_tokens);
 
 /* Writes a frozen prefix as a blob, so that a shipped game restores its world prompt instead of prefilling
  * it. A nested prefix (sslm_prefix_begin_from) carries its own positions only and names its parent by the

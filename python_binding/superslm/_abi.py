@@ -19,6 +19,7 @@ from ctypes import (
     c_size_t,
     c_uint8,
     c_uint32,
+    c_uint64,
     c_void_p,
 )
 from enum import IntEnum
@@ -243,6 +244,30 @@ class sslm_ext_model_info_out(Structure):
     ]
 
 
+class sslm_ext_sample_params(Structure):
+    """One entry's draw."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("top_k", c_int32),
+        ("seed", c_uint64),
+        ("inverse_temperature", c_uint64),
+        ("top_p_q15", c_int32),
+        ("min_p_q15", c_int32),
+        ("banned", POINTER(c_int32)),
+        ("bias_tokens", POINTER(c_int32)),
+        ("bias_q16", POINTER(c_int32)),
+        ("penalty_tokens", POINTER(c_int32)),
+        ("penalty_counts", POINTER(c_int32)),
+        ("banned_count", c_int32),
+        ("bias_count", c_int32),
+        ("penalty_count", c_int32),
+        ("frequency_q16", c_int32),
+        ("presence_q16", c_int32),
+        ("reserved", c_uint32),
+    ]
+
+
 STRUCTS: tuple[type[Structure], ...] = (
     sslm_parallel_for,
     sslm_config,
@@ -252,6 +277,7 @@ STRUCTS: tuple[type[Structure], ...] = (
     sslm_kv_pool_stats_out,
     sslm_seq_kv_stats_out,
     sslm_ext_model_info_out,
+    sslm_ext_sample_params,
 )
 
 _i32p = POINTER(c_int32)
@@ -352,6 +378,18 @@ EXTENSIONS: dict[str, tuple[Any, list[Any]]] = {
     "sslm_ext_score": (
         sslm_status,
         [sslm_model, sslm_seq, _i32p, c_int32, sslm_workspace, _i32p, _i32p],
+    ),
+    "sslm_ext_decode_sample": (
+        sslm_status,
+        [
+            sslm_model,
+            POINTER(sslm_seq),
+            c_int32,
+            c_int32,
+            POINTER(sslm_ext_sample_params),
+            sslm_workspace,
+            _i32p,
+        ],
     ),
     "sslm_ext_prefix_save": (sslm_status, [sslm_prefix, c_void_p, _sizep]),
     "sslm_ext_prefix_restore": (

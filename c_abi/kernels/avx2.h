@@ -18,9 +18,10 @@ struct Avx2Dot {
 };
 
 template <typename Dot>
-struct Avx2Isa {
+struct Avx2Isa : PlainScales {
   using Vec = __m256i;
   static constexpr int kLanes = 16, kAccumulators = 8, kTokens = 3;
+  static void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   static Vec zero() { return _mm256_setzero_si256(); }
   static Vec load(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }
   static void store(int16_t* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<Vec*>(p), v); }
@@ -44,19 +45,18 @@ struct Avx2Isa {
     return _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(v)),
                             _mm256_cvtepi32_epi64(_mm256_extracti128_si256(v, 1)));
   }
-  static int64_t sum64(Vec v) {
+  static Vec add64(Vec a, Vec b) { return _mm256_add_epi64(a, b); }
+  static int64_t sum(Vec v) {
     int64_t lanes[4];
     _mm256_storeu_si256(reinterpret_cast<Vec*>(lanes), v);
     return lanes[0] + lanes[1] + lanes[2] + lanes[3];
   }
-  static int64_t sum(Vec v) { return sum64(widen_sum(v)); }
   static int32_t sum32(Vec v) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
   }
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
-    a = widen_sum(a), b = widen_sum(b), c = widen_sum(c), d = widen_sum(d);
     const Vec ab = _mm256_add_epi64(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
     const Vec cd = _mm256_add_epi64(_mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d));
     const Vec four =
@@ -184,7 +184,7 @@ inline void avx2_norm(const int32_t* x, const uint8_t* gains, int32_t n, uint64_
     const __m256i v = part(load4(x + i, n - i));
     squares = _mm256_add_epi64(squares, _mm256_mul_epi32(v, v));
   }
-  const uint64_t total = static_cast<uint64_t>(Avx2Isa<Avx2Dot>::sum64(squares));
+  const uint64_t total = static_cast<uint64_t>(Avx2Isa<Avx2Dot>::sum(squares));
   const scalar::NormFactor f = scalar::norm_factor(total, s, epsilon);
   if (f.inverse >> 31 != 0) return scalar::norm(x, gains, n, epsilon, out);  // 2^31 is no signed factor
   const __m256i inverse = _mm256_set1_epi64x(f.inverse);
@@ -347,7 +347,7 @@ inline uint64_t avx2_weigh(const int64_t* scores, int64_t count, int32_t exponen
       low[j + i] = planes[8 + i];
     }
   }
-  return static_cast<uint64_t>(Avx2Isa<Avx2Dot>::sum64(sum));
+  return static_cast<uint64_t>(Avx2Isa<Avx2Dot>::sum(sum));
 }
 
 template <typename Dot>

@@ -29,7 +29,7 @@ struct MaddDot {
 inline __m512i widen_low(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_castsi512_si256(x)); }
 inline __m512i widen_high(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(x, 1)); }
 // Int32 lanes to eight int64 partial sums.
-inline __m512i widen_sum(__m512i x) { return _mm512_add_epi64(widen_low(x), widen_high(x)); }
+inline __m512i lanes64(__m512i x) { return _mm512_add_epi64(widen_low(x), widen_high(x)); }
 inline __mmask8 mask8(int64_t n) { return n >= 8 ? 0xff : static_cast<__mmask8>((1u << n) - 1); }
 inline __mmask16 mask16(int64_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
 inline __mmask64 mask64(int64_t n) { return n >= 64 ? ~__mmask64{0} : (__mmask64{1} << n) - 1; }
@@ -38,6 +38,34 @@ template <typename Dot>
 struct Avx512Isa {
   using Vec = __m512i;
   static constexpr int kLanes = 32, kAccumulators = 24, kTokens = 6;
+  static void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+  static void spread_nibbles(const uint8_t* nibbles, int32_t bytes, uint32_t* out) {
+    const Vec x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask16(bytes), nibbles));
+    const Vec low = _mm512_and_si512(x, _mm512_set1_epi32(15)), high = _mm512_srli_epi32(x, 4);
+    const Vec first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const Vec second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    const Vec a = _mm512_permutex2var_epi32(low, first, high),
+              b = _mm512_permutex2var_epi32(low, second, high);
+    _mm512_storeu_si512(out, _mm512_or_si512(a, _mm512_slli_epi32(a, 16)));
+    _mm512_storeu_si512(out + 16, _mm512_or_si512(b, _mm512_slli_epi32(b, 16)));
+  }
+  static void spread_bytes(const uint8_t* pairs, int32_t blocks, uint32_t* scale, uint32_t* offset) {
+    const __mmask16 m = mask16(blocks);
+    const Vec x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, pairs));
+    const Vec s = _mm512_and_si512(x, _mm512_set1_epi32(255));
+    const Vec u = _mm512_slli_epi32(_mm512_srli_epi32(x, 8), 4);
+    _mm512_storeu_si512(scale, _mm512_or_si512(s, _mm512_slli_epi32(s, 16)));
+    _mm512_storeu_si512(offset, _mm512_or_si512(u, _mm512_slli_epi32(u, 16)));
+  }
+  static int64_t offset_sum(const uint8_t* pairs, int32_t blocks, const int32_t* block_sums) {
+    const __mmask16 m = mask16(blocks);
+    const Vec u = _mm512_srli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, pairs)), 8);
+    const Vec part = _mm512_mullo_epi32(_mm512_slli_epi32(u, 4), _mm512_maskz_loadu_epi32(m, block_sums));
+    return _mm512_reduce_add_epi64(lanes64(part));
+  }
+  static int32_t sum_block(const int16_t* a) {
+    return _mm512_reduce_add_epi32(_mm512_madd_epi16(_mm512_loadu_si512(a), _mm512_set1_epi16(1)));
+  }
   static Vec zero() { return _mm512_setzero_si512(); }
   static Vec load(const int16_t* p) { return _mm512_loadu_si512(p); }
   static void store(int16_t* p, Vec v) { _mm512_storeu_si512(p, v); }
@@ -45,19 +73,19 @@ struct Avx512Isa {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static void nibbles(const uint8_t* p, Vec* out) {
-    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m128i low = _mm_set1_epi8(15);
-    out[0] = _mm512_cvtepu8_epi16(
-        _mm256_set_m128i(_mm_and_si128(_mm_srli_epi16(both, 4), low), _mm_and_si128(both, low)));
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i shifted = _mm256_srlv_epi32(twice, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+    out[0] = _mm512_cvtepu8_epi16(_mm256_and_si256(shifted, _mm256_set1_epi8(15)));
   }
   static Vec spread(uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
   static Vec mul(Vec a, Vec b) { return _mm512_mullo_epi16(a, b); }
   static Vec sub(Vec a, Vec b) { return _mm512_sub_epi16(a, b); }
   static Vec dot(Vec sum, Vec w, Vec a) { return Dot::dot(sum, w, a); }
   static Vec add32(Vec a, Vec b) { return _mm512_add_epi32(a, b); }
-  static int64_t sum(Vec v) { return _mm512_reduce_add_epi64(widen_sum(v)); }
+  static Vec widen_sum(Vec v) { return lanes64(v); }
+  static Vec add64(Vec a, Vec b) { return _mm512_add_epi64(a, b); }
+  static int64_t sum(Vec v) { return _mm512_reduce_add_epi64(v); }
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
-    a = widen_sum(a), b = widen_sum(b), c = widen_sum(c), d = widen_sum(d);
     const Vec ab = _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
     const Vec cd = _mm512_add_epi64(_mm512_unpacklo_epi64(c, d), _mm512_unpackhi_epi64(c, d));
     const Vec both = _mm512_add_epi64(_mm512_shuffle_i64x2(ab, cd, 0x88), _mm512_shuffle_i64x2(ab, cd, 0xdd));
@@ -301,7 +329,7 @@ inline uint64_t avx512_weigh(const int64_t* scores, int64_t count, int32_t expon
     r = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(65535), r), 14);
     const __mmask16 near = _mm512_mask_cmplt_epu32_mask(mask16(count - j), z, _mm512_set1_epi32(31 * 65536));
     const __m512i p = _mm512_maskz_srlv_epi32(near, r, _mm512_srli_epi32(z, 16));
-    sum = _mm512_add_epi64(sum, widen_sum(p));
+    sum = _mm512_add_epi64(sum, lanes64(p));
     const __mmask16 m = mask16(count - j);
     _mm256_mask_storeu_epi16(high + j, m, _mm512_cvtepi32_epi16(_mm512_srli_epi32(p, 15)));
     _mm256_mask_storeu_epi16(low + j, m,

@@ -16,15 +16,47 @@ namespace superslm::kernels {
 
 namespace {
 
+// How an Isa without its own way spreads sub-scales.
+struct PlainScales {
+  // Each nibble, low first, into both halves of a dword.
+  static void spread_nibbles(const uint8_t* nibbles, int32_t bytes, uint32_t* out) {
+    for (int32_t i = 0; i < bytes; ++i) {
+      out[2 * i] = (nibbles[i] & 15) * 0x10001u;
+      out[2 * i + 1] = (nibbles[i] >> 4) * 0x10001u;
+    }
+  }
+  // Bytes s, u of each block: s and 16 * u into both halves of a dword.
+  static void spread_bytes(const uint8_t* pairs, int32_t blocks, uint32_t* scale, uint32_t* offset) {
+    for (int32_t i = 0; i < blocks; ++i) {
+      scale[i] = pairs[2 * i] * 0x10001u;
+      offset[i] = pairs[2 * i + 1] * 0x100010u;
+    }
+  }
+  // The sum of 16 * u times each block's sum of activations.
+  static int64_t offset_sum(const uint8_t* pairs, int32_t blocks, const int32_t* block_sums) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < blocks; ++i) sum += int64_t{block_sums[i]} * (16 * pairs[2 * i + 1]);
+    return sum;
+  }
+  static int32_t sum_block(const int16_t* a) {
+    int32_t sum = 0;
+    for (int32_t i = 0; i < kBlock; ++i) sum += a[i];
+    return sum;
+  }
+};
+
 template <typename Isa>
 class Products {
   using Vec = typename Isa::Vec;
   static constexpr int kParts = kBlock / Isa::kLanes;
   static constexpr int kPanelRows = 16;
   static constexpr int kMaxChunk = 32;
+  static constexpr int kMostBlocks = 2048;  // of 65 536 inputs
   // What stays in the first cache level: activations beyond it are walked chunk by chunk for all rows of a
   // tile.
-  static constexpr size_t kNearBytes = 24 * 1024;
+  static constexpr size_t kNearBytes = 128 * 1024;
+  // How far ahead of a row's values memory is asked for; the rows of a matrix follow each other.
+  static constexpr size_t kAhead = 8192;
 
   // Blocks after which a lane must go to int64: 32 pair sums at 8 bits, 16 at 4 bits.
   static constexpr int chunk_blocks(bool four_bit) { return four_bit ? Isa::kLanes / 2 : Isa::kLanes; }
@@ -36,78 +68,111 @@ class Products {
   };
 
   template <bool kFourBit>
-  static inline void spread_scales(const uint8_t* row_scales, int32_t begin, int32_t blocks, Scales& out) {
+  static inline void spread_scales(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
+                                   Scales& out) {
+    const uint8_t* scales = m.scales + static_cast<size_t>(row) * m.scale_stride;
     if constexpr (kFourBit) {
-      for (int32_t b = 0; b < blocks; ++b) {
-        out.scale[b] = row_scales[2 * (begin + b)] * 0x10001u;
-        out.offset[b] = row_scales[2 * (begin + b) + 1] * 0x100010u;
-      }
+      Isa::spread_bytes(scales + 2 * begin, blocks, out.scale, out.offset);
     } else {
-      const uint8_t* nibbles = row_scales + begin / 2;
-      for (int32_t b = 0; b < blocks; b += 2) {
-        out.scale[b] = (nibbles[b / 2] & 15) * 0x10001u;
-        out.scale[b + 1] = (nibbles[b / 2] >> 4) * 0x10001u;
-      }
+      Isa::spread_nibbles(scales + begin / 2, (blocks + 1) / 2, out.scale);
     }
   }
 
+  // Where block `begin` of a row starts.
   template <bool kFourBit>
-  static inline void expand(const uint8_t* row_values, int32_t block, const Scales& scales, int32_t i,
-                            Vec* w) {
+  static inline const uint8_t* row_values(const WeightRows& m, int32_t row, int32_t begin) {
+    return m.values + static_cast<size_t>(row) * m.value_stride +
+           static_cast<size_t>(begin) * (kFourBit ? 16 : 32);
+  }
+
+  // Block i from `values` on, times its sub-scale.
+  template <bool kFourBit, bool kWithOffset = true>
+  static inline void expand(const uint8_t* values, const Scales& scales, size_t i, Vec* w) {
     const Vec s = Isa::spread(scales.scale[i]);
     if constexpr (kFourBit) {
-      Isa::nibbles(row_values + static_cast<size_t>(block) * 16, w);
-      const Vec o = Isa::spread(scales.offset[i]);
-      for (int p = 0; p < kParts; ++p) w[p] = Isa::sub(Isa::mul(w[p], s), o);
+      Isa::nibbles(values + i * 16, w);
+      for (int p = 0; p < kParts; ++p) {
+        w[p] = Isa::mul(w[p], s);
+        if constexpr (kWithOffset) w[p] = Isa::sub(w[p], Isa::spread(scales.offset[i]));
+      }
     } else {
-      const uint8_t* v = row_values + static_cast<size_t>(block) * kBlock;
-      for (int p = 0; p < kParts; ++p) w[p] = Isa::mul(Isa::widen(v + p * Isa::kLanes), s);
+      for (int p = 0; p < kParts; ++p) w[p] = Isa::mul(Isa::widen(values + i * kBlock + p * Isa::kLanes), s);
     }
   }
 
-  // One row against one activation row, over one chunk. The partial vectors together hold no more steps than
-  // one lane may, so they are added in int32.
+  // Lanes of one row against one activation row, over one chunk, without the offsets of 4-bit blocks. The
+  // partial vectors together hold no more steps than one lane may, so they are added in int32.
   template <bool kFourBit>
-  static inline void single(const WeightRows& m, int32_t row, int32_t begin, int32_t end, const int16_t* a,
-                            int64_t* acc) {
+  static inline Vec row_lanes(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
+                              const int16_t* a) {
     Scales scales;
-    const uint8_t* values = m.values + static_cast<size_t>(row) * m.value_stride;
-    spread_scales<kFourBit>(m.scales + static_cast<size_t>(row) * m.scale_stride, begin, end - begin, scales);
+    spread_scales<kFourBit>(m, row, begin, blocks, scales);
+    const uint8_t* values = row_values<kFourBit>(m, row, begin);
     Vec sum[4] = {Isa::zero(), Isa::zero(), Isa::zero(), Isa::zero()};
-    const auto step = [&](int32_t b, Vec& to) {
+    const auto step = [&](size_t i, Vec& to) {
       Vec w[kParts];
-      expand<kFourBit>(values, b, scales, b - begin, w);
-      for (int p = 0; p < kParts; ++p) {
-        to = Isa::dot(to, w[p], Isa::load(a + static_cast<size_t>(b) * kBlock + p * Isa::kLanes));
-      }
+      expand<kFourBit, false>(values, scales, i, w);
+      for (int p = 0; p < kParts; ++p) to = Isa::dot(to, w[p], Isa::load(a + i * kBlock + p * Isa::kLanes));
     };
-    int32_t b = begin;
-    for (; b + 4 <= end; b += 4) {
-      for (int u = 0; u < 4; ++u) step(b + u, sum[u]);
+    const size_t n = static_cast<size_t>(blocks);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+      Isa::prefetch(values + i * (kFourBit ? 16 : 32) + kAhead);
+      if (!kFourBit) Isa::prefetch(values + i * 32 + 64 + kAhead);
+      for (size_t u = 0; u < 4; ++u) step(i + u, sum[u]);
     }
-    for (; b < end; ++b) step(b, sum[0]);
-    *acc += Isa::sum(Isa::add32(Isa::add32(sum[0], sum[1]), Isa::add32(sum[2], sum[3])));
+    for (; i < n; ++i) step(i, sum[0]);
+    return Isa::add32(Isa::add32(sum[0], sum[1]), Isa::add32(sum[2], sum[3]));
+  }
+
+  // All rows against one activation row. Rows are read one after the other, a single stream of memory; four
+  // at a time share the sum of their lanes. The offsets of 4-bit blocks meet the blocks' sums of activations.
+  template <bool kFourBit>
+  static void one(const WeightRows& m, int32_t rows, const int16_t* a, int64_t* acc) {
+    constexpr int kChunk = chunk_blocks(kFourBit);
+    int32_t block_sums[kFourBit ? kMostBlocks : 1];
+    for (int32_t b = 0; kFourBit && b < m.blocks; ++b) {
+      block_sums[b] = Isa::sum_block(a + static_cast<size_t>(b) * kBlock);
+    }
+    for (int32_t row = 0; row < rows; row += 4) {
+      const int32_t n = rows - row < 4 ? rows - row : 4;
+      Vec wide[4] = {Isa::zero(), Isa::zero(), Isa::zero(), Isa::zero()};
+      int64_t sums[4] = {};
+      for (int32_t r = 0; r < n; ++r) {
+        for (int32_t b = 0; b < m.blocks; b += kChunk) {
+          const int32_t blocks = m.blocks - b < kChunk ? m.blocks - b : kChunk;
+          const Vec lanes = row_lanes<kFourBit>(m, row + r, b, blocks, a + static_cast<size_t>(b) * kBlock);
+          wide[r] = Isa::add64(wide[r], Isa::widen_sum(lanes));
+          if constexpr (kFourBit) {
+            const uint8_t* scales = m.scales + static_cast<size_t>(row + r) * m.scale_stride;
+            sums[r] -= Isa::offset_sum(scales + 2 * b, blocks, block_sums + b);
+          }
+        }
+      }
+      Isa::add_sums(wide[0], wide[1], wide[2], wide[3], sums);
+      for (int32_t r = 0; r < n; ++r) acc[row + r] = sums[r];
+    }
   }
 
   // R rows against T activation rows, over one chunk, weights expanded in registers.
   template <bool kFourBit, int R, int T>
-  static inline void tile(const WeightRows& m, int32_t row, int32_t begin, int32_t end, const Activations& x,
-                          int64_t* acc, size_t acc_stride) {
+  static inline void tile(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
+                          const Activations& x, int64_t* acc, size_t acc_stride) {
     Scales scales[R];
     const uint8_t* values[R];
     Vec sum[R][T];
     for (int r = 0; r < R; ++r) {
-      values[r] = m.values + static_cast<size_t>(row + r) * m.value_stride;
-      spread_scales<kFourBit>(m.scales + static_cast<size_t>(row + r) * m.scale_stride, begin, end - begin,
-                              scales[r]);
+      values[r] = row_values<kFourBit>(m, row + r, begin);
+      spread_scales<kFourBit>(m, row + r, begin, blocks, scales[r]);
       for (int t = 0; t < T; ++t) sum[r][t] = Isa::zero();
     }
-    for (int32_t b = begin; b < end; ++b) {
+    const int16_t* a = x.values + static_cast<size_t>(begin) * kBlock;
+    for (size_t i = 0; i < static_cast<size_t>(blocks); ++i, a += kBlock) {
       Vec w[R][kParts];
       for (int r = 0; r < R; ++r) {
-        expand<kFourBit>(values[r], b, scales[r], b - begin, w[r]);
+        Isa::prefetch(values[r] + i * (kFourBit ? 16 : 32) + kAhead);
+        expand<kFourBit>(values[r], scales[r], i, w[r]);
       }
-      const int16_t* a = x.values + static_cast<size_t>(b) * kBlock;
       for (int p = 0; p < kParts; ++p) {
         for (int t = 0; t < T; ++t) {
           const Vec in = Isa::load(a + static_cast<size_t>(t) * x.stride + p * Isa::kLanes);
@@ -116,34 +181,43 @@ class Products {
       }
     }
     for (int r = 0; r < R; ++r) {
-      for (int t = 0; t < T; ++t) acc[static_cast<size_t>(t) * acc_stride + row + r] += Isa::sum(sum[r][t]);
+      for (int t = 0; t < T; ++t)
+        acc[static_cast<size_t>(t) * acc_stride + row + r] += Isa::sum(Isa::widen_sum(sum[r][t]));
     }
   }
 
-  // All rows against T activation rows. Long activations go chunk by chunk, so that they stay near.
-  template <bool kFourBit, int T>
-  static void few(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride) {
-    constexpr int R = 2 * T <= Isa::kAccumulators ? 2 : 1;
+  // All rows against T activation rows, R at a time. Long activations go chunk by chunk, so that they stay
+  // near.
+  template <bool kFourBit, int R, int T>
+  static void tiles(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc,
+                    size_t acc_stride) {
     constexpr int kChunk = chunk_blocks(kFourBit);
-    const bool near = static_cast<size_t>(m.blocks) * kBlock * sizeof(int16_t) * T <= kNearBytes || T == 1;
+    const bool near = static_cast<size_t>(m.blocks) * kBlock * sizeof(int16_t) * T <= kNearBytes;
     const int32_t span = near ? m.blocks : kChunk;
     for (int32_t s = 0; s < m.blocks; s += span) {
       const int32_t span_end = m.blocks - s < span ? m.blocks : s + span;
       for (int32_t row = 0; row < rows;) {
-        const int step = T > 1 && rows - row >= R ? R : 1;
+        const int step = rows - row >= R ? R : 1;
         for (int32_t b = s; b < span_end; b += kChunk) {
-          const int32_t end = span_end - b < kChunk ? span_end : b + kChunk;
-          if constexpr (T == 1) {
-            single<kFourBit>(m, row, b, end, x.values, acc + row);
-          } else if (step == R) {
-            tile<kFourBit, R, T>(m, row, b, end, x, acc, acc_stride);
+          const int32_t blocks = span_end - b < kChunk ? span_end - b : kChunk;
+          if (step == R) {
+            tile<kFourBit, R, T>(m, row, b, blocks, x, acc, acc_stride);
           } else {
-            tile<kFourBit, 1, T>(m, row, b, end, x, acc, acc_stride);
+            tile<kFourBit, 1, T>(m, row, b, blocks, x, acc, acc_stride);
           }
         }
         row += step;
       }
     }
+  }
+
+  // Rows of more than one chunk lie far apart: fewer of them at a time are fewer streams of memory.
+  template <bool kFourBit, int T>
+  static void few(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride) {
+    constexpr int kFit = Isa::kAccumulators / T > 1 ? Isa::kAccumulators / T : 1;
+    if (m.blocks > chunk_blocks(kFourBit))
+      return tiles < kFourBit, kFit<2 ? kFit : 2, T>(m, rows, x, acc, acc_stride);
+    return tiles < kFourBit, kFit<4 ? kFit : 4, T>(m, rows, x, acc, acc_stride);
   }
 
   // R expanded rows against T activation rows.
@@ -165,9 +239,10 @@ class Products {
     for (int t = 0; t < T; ++t) {
       int64_t* to = acc + static_cast<size_t>(t) * acc_stride;
       if constexpr (R == 4) {
-        Isa::add_sums(sum[0][t], sum[1][t], sum[2][t], sum[3][t], to);
+        Isa::add_sums(Isa::widen_sum(sum[0][t]), Isa::widen_sum(sum[1][t]), Isa::widen_sum(sum[2][t]),
+                      Isa::widen_sum(sum[3][t]), to);
       } else {
-        for (int r = 0; r < R; ++r) to[r] += Isa::sum(sum[r][t]);
+        for (int r = 0; r < R; ++r) to[r] += Isa::sum(Isa::widen_sum(sum[r][t]));
       }
     }
   }
@@ -215,11 +290,11 @@ class Products {
   static inline void expand_row(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
                                 int16_t* out) {
     Scales scales;
-    const uint8_t* values = m.values + static_cast<size_t>(row) * m.value_stride;
-    spread_scales<kFourBit>(m.scales + static_cast<size_t>(row) * m.scale_stride, begin, blocks, scales);
-    for (int32_t b = 0; b < blocks; ++b, out += kBlock) {
+    const uint8_t* values = row_values<kFourBit>(m, row, begin);
+    spread_scales<kFourBit>(m, row, begin, blocks, scales);
+    for (size_t i = 0; i < static_cast<size_t>(blocks); ++i, out += kBlock) {
       Vec w[kParts];
-      expand<kFourBit>(values, begin + b, scales, b, w);
+      expand<kFourBit>(values, scales, i, w);
       for (int p = 0; p < kParts; ++p) Isa::store(out + p * Isa::kLanes, w[p]);
     }
   }
@@ -234,7 +309,7 @@ class Products {
       int64_t* to = acc + static_cast<size_t>(t) * acc_stride;
       switch (n) {
         case 1:
-          few<kFourBit, 1>(m, rows, part, to, acc_stride);
+          one<kFourBit>(m, rows, part.values, to);
           break;
         case 2:
           few<kFourBit, 2>(m, rows, part, to, acc_stride);

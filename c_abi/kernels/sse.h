@@ -13,9 +13,10 @@ namespace superslm::kernels {
 namespace {
 
 template <typename Widen>
-struct SseIsa {
+struct SseIsa : PlainScales {
   using Vec = __m128i;
   static constexpr int kLanes = 8, kAccumulators = 8, kTokens = 2;
+  static void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   static Vec zero() { return _mm_setzero_si128(); }
   static Vec load(const int16_t* p) { return _mm_loadu_si128(reinterpret_cast<const Vec*>(p)); }
   static void store(int16_t* p, Vec v) { _mm_storeu_si128(reinterpret_cast<Vec*>(p), v); }
@@ -37,10 +38,15 @@ struct SseIsa {
   static Vec add32(Vec a, Vec b) { return _mm_add_epi32(a, b); }
   static Vec zip_low(Vec a, Vec b) { return _mm_unpacklo_epi16(a, b); }
   static Vec zip_high(Vec a, Vec b) { return _mm_unpackhi_epi16(a, b); }
+  static Vec widen_sum(Vec v) {
+    const Vec sign = _mm_srai_epi32(v, 31);
+    return _mm_add_epi64(_mm_unpacklo_epi32(v, sign), _mm_unpackhi_epi32(v, sign));
+  }
+  static Vec add64(Vec a, Vec b) { return _mm_add_epi64(a, b); }
   static int64_t sum(Vec v) {
-    int32_t lanes[4];
+    int64_t lanes[2];
     _mm_storeu_si128(reinterpret_cast<Vec*>(lanes), v);
-    return int64_t{lanes[0]} + lanes[1] + lanes[2] + lanes[3];
+    return lanes[0] + lanes[1];
   }
   static int32_t sum32(Vec v) {
     v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));

@@ -192,13 +192,14 @@ class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
     if (status != SSLM_OK) return status;
     return Prefix(handle);
   }
-  // Appends at most `chunk` tokens and returns how many went in.
+  // Appends at most `chunk` tokens and returns how many went in; a refusal says so in `*admitted`.
   Result<int32_t> prefill(const Model& model, std::span<const int32_t> tokens, int32_t chunk,
-                          const Workspace& workspace) {
+                          const Workspace& workspace, int32_t* admitted = nullptr) {
     int32_t consumed = 0;
     const sslm_status status =
         sslm_prefix_prefill(model.get(), get(), tokens.data(), static_cast<int32_t>(tokens.size()), chunk,
                             SSLM_SPAN_PROMPT, workspace.get(), &consumed);
+    if (admitted != nullptr) *admitted = consumed;
     if (status != SSLM_OK) return status;
     return consumed;
   }
@@ -223,14 +224,15 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
     if (status != SSLM_OK) return status;
     return Sequence(handle);
   }
-  // Appends at most `chunk` tokens and returns how many went in. After decoding, pass the last emitted token
-  // first: it is not in the context yet.
+  // Appends at most `chunk` tokens and returns how many went in; a refusal says so in `*admitted`. After
+  // decoding, pass the last emitted token first: it is not in the context yet.
   Result<int32_t> prefill(const Model& model, std::span<const int32_t> tokens, int32_t chunk,
-                          const Workspace& workspace) {
+                          const Workspace& workspace, int32_t* admitted = nullptr) {
     int32_t consumed = 0;
     const sslm_status status =
         sslm_prefill(model.get(), get(), tokens.data(), static_cast<int32_t>(tokens.size()), chunk,
                      SSLM_SPAN_PROMPT, workspace.get(), &consumed);
+    if (admitted != nullptr) *admitted = consumed;
     if (status != SSLM_OK) return status;
     return consumed;
   }

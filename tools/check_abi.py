@@ -336,7 +336,7 @@ def member_of(name: str, kind: Any) -> tuple[str, str, int]:
 
 
 def plain_type(kind: str, header: Header) -> str:
-    """A C type of the headers as `c_type` spells it: ctypes has one type for int and int32_t, one for size_t and uint64_t."""
+    """A C type of the headers as `c_type` spells it: enums are int32_t, and ctypes takes uint64_t for size_t."""
     kind = kind.removeprefix("const ")
     return "int32_t" if kind in header.enums else "size_t" if kind == "uint64_t" else kind
 

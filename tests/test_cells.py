@@ -39,7 +39,8 @@ def test_cells_hold_with_four_bit_weights(
     run_cell(c_program(program), artifacts_of(program, fixture_artifact, "w4"))
 
 
-CHECKED = [(program, "sanitized") for program in PROGRAMS] + [("cell_threads", "tsan")]
+CHECKED = [(program, "sanitized") for program in PROGRAMS]
+CHECKED += [("cell_threads", "tsan"), ("cell_hook", "tsan")]
 
 
 @pytest.mark.parametrize(("program", "variant"), CHECKED)

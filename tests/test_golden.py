@@ -125,7 +125,9 @@ def test_the_engine_gives_the_golden_results(golden: SimpleNamespace, library_pa
         assert total == sum(n for name, n in counts.items() if name not in ("emb", "logit"))
 
 
-def layer_residuals(model: Any, pool: Any, quantized: QuantizedModel, before: bytes, token: int) -> np.ndarray:
+def layer_residuals(
+    model: Any, pool: Any, quantized: QuantizedModel, before: bytes, token: int
+) -> np.ndarray:
     """The residual after each layer of one token, [layers, hidden]: decode sliced into single layers."""
     rows = []
     with pool.restore(with_pending(before, token)) as sequence:

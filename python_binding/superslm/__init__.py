@@ -9,7 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from superslm._library import SuperslmError, cmake_dir, include_dir, library_path
 from superslm.chat import Chat
 from superslm.engine import Detokenizer, Model, Workspace
+from superslm.selection import Damped, Sampling
 from superslm.sequence import PagePool, Prefix, Sequence
+from superslm.structured import Schema, Structured
 
 try:
     __version__ = version("superslm")
@@ -18,11 +20,15 @@ except PackageNotFoundError:  # a source tree on the path, not installed
 
 __all__ = [
     "Chat",
+    "Damped",
     "Detokenizer",
     "Model",
     "PagePool",
     "Prefix",
+    "Sampling",
+    "Schema",
     "Sequence",
+    "Structured",
     "SuperslmError",
     "Workspace",
     "__version__",

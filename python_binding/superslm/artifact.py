@@ -130,6 +130,16 @@ def compute_digests(file: BinaryIO, model_entries: bytes, model_end: int) -> tup
     return hashlib.sha256(b"".join(chunks)).digest(), model_digest
 
 
+def sections_of(data: memoryview) -> dict[str, memoryview]:
+    """The sections of an artifact in memory that the library has accepted, by name."""
+    count = HEADER.unpack_from(data)[4]
+    found = {}
+    for i in range(count):
+        name, _, offset, size = SECTION.unpack_from(data, HEADER.size + i * SECTION.size)
+        found[name.decode("latin-1")] = data[offset : offset + size]
+    return found
+
+
 class Artifact:
     """A mapped `.sslm` file: its sections as read-only bytes, and the digests of its header.
 

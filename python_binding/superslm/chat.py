@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from superslm.engine import Workspace
+from superslm.engine import Model, Workspace
+from superslm.selection import Selection
 from superslm.sequence import Sequence
 
 
@@ -43,30 +44,30 @@ class Chat:
         elif system is not None:
             raise ValueError("system text must come first, but the sequence already has content")
 
-    def say(self, text: str, *, max_tokens: int = 256, workspace: Workspace | None = None) -> Iterator[str]:
+    def say(
+        self,
+        text: str,
+        *,
+        max_tokens: int = 256,
+        selection: Selection | None = None,
+        workspace: Workspace | None = None,
+    ) -> Iterator[str]:
         """Adds the user's turn and yields the reply piece by piece.
 
         Args:
             text: what the user says.
             max_tokens: the longest reply, in tokens.
+            selection: `Damped` or `Sampling`; default: greedy.
             workspace: default: this thread's own.
 
         Raises:
             ContextCapExceeded, KvBudgetExceeded: the sequence is full; the reply so far is in it.
         """
-        ids = [*self._end_of_reply(), *self._turn(text)]
+        ids = [*self._end_of_reply(), *turn(self._model, text)]
         self._open_reply = True
-        yield from self.sequence.generate(np.array(ids, np.int32), max_tokens=max_tokens, workspace=workspace)
-
-    def _turn(self, text: str) -> list[int]:
-        model = self._model
-        parts = (
-            model.chat_ids("user"),
-            model.tokenize(text),
-            model.chat_ids("user", "suffix"),
-            model.chat_ids("assistant"),
+        yield from self.sequence.generate(
+            np.array(ids, np.int32), max_tokens=max_tokens, selection=selection, workspace=workspace
         )
-        return np.concatenate(parts).tolist()
 
     def _end_of_reply(self) -> list[int]:
         """What ends the reply before; a stop id that the model emitted stands in the suffix already."""
@@ -75,6 +76,17 @@ class Chat:
         if self.sequence.pending in self._model.info.stop_ids:
             self.sequence.drop_pending()
         return self._model.chat_ids("assistant", "suffix").tolist()
+
+
+def turn(model: Model, text: str) -> np.ndarray:
+    """The ids of a user's turn and of what asks for a reply, int32."""
+    parts = (
+        model.chat_ids("user"),
+        model.tokenize(text),
+        model.chat_ids("user", "suffix"),
+        model.chat_ids("assistant"),
+    )
+    return np.concatenate(parts)
 
 
 def opening(sequence: Sequence, system: str | None) -> np.ndarray:

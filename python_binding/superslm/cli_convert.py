@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from superslm import cli_schema
 from superslm.cli_output import CommandError, Progress, bytes_text, note, progress_bar, seconds
 
 MATRICES = ("WQ", "WK", "WV", "WO", "WG", "WU", "WD")
@@ -60,6 +61,15 @@ def add_parser(commands: Any) -> None:
         help="record of an earlier conversion (JSON, may be .xz)",
     )
     parser.add_argument(
+        "--schema",
+        type=cli_schema.named,
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help=f"compile a schema into the artifact; may be repeated ({cli_schema.FORMATS})",
+    )
+    cli_schema.add_recursion(parser)
+    parser.add_argument(
         "--export-record", type=Path, metavar="FILE", help="write the calibration record as JSON"
     )
     parser.set_defaults(function=command)
@@ -78,6 +88,8 @@ def command(options: argparse.Namespace) -> int:
         model = _integers(options, text, record, progress, warnings)
         with _replacing(options.output) as path:
             _write(model, path, progress)
+            if options.schema:
+                cli_schema.compile_into(path, options.schema, options.recursion, path, progress)
         if options.export_record is not None:
             _export(model.provenance["calibration_record"], options.export_record)
     for warning in warnings:

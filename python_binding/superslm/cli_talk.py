@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from superslm.chat import Chat
+from superslm import cli_selection
+from superslm.chat import Chat, turn
 from superslm.cli_output import CommandError, note, show_table
 from superslm.engine import Model
 from superslm.errors import ContextCapExceeded, KvBudgetExceeded  # type: ignore[attr-defined]
 from superslm.sequence import Sequence
+from superslm.structured import Structured
 
 FULL = (ContextCapExceeded, KvBudgetExceeded)
 HELP = "/reset starts over, /quit ends (or Ctrl-D)"
@@ -29,6 +31,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("model", type=Path, help="an .sslm file")
     parser.add_argument("prompt", help="the text; - reads it from standard input")
     parser.add_argument("--chat", action="store_true", help="as a turn in the model's chat format")
+    parser.add_argument("--schema", metavar="NAME", help="answer as this schema of the artifact demands")
     _add_talk_options(parser)
     parser.set_defaults(function=run)
 
@@ -58,6 +61,7 @@ def _add_talk_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=_positive, default=256, metavar="N", help="longest reply (default: %(default)s)"
     )
+    cli_selection.add_options(parser)
 
 
 def _positive(text: str) -> int:
@@ -89,21 +93,41 @@ def _require_chat(model: Model) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    selection = cli_selection.selection_of(options)
     prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
     with Model.load(options.model) as model, model.pool() as pool, pool.sequence() as sequence:
         if options.chat or options.system is not None:
             _require_chat(model)
-            _stream(Chat(sequence, options.system).say(prompt, max_tokens=options.max_tokens))
+            if options.schema is not None:
+                sequence.bind_schema(options.schema)
+            talk = Chat(sequence, options.system)
+            if options.schema is not None:
+                return _show(sequence.generate(turn(model, prompt), **_structured(options, selection)))
+            _stream(talk.say(prompt, max_tokens=options.max_tokens, selection=selection))
         else:
             ids = model.tokenize(prompt)
             if ids.size == 0:
                 raise CommandError("the prompt is empty", "Give some text to continue.")
-            _stream(sequence.generate(ids, max_tokens=options.max_tokens))
+            if options.schema is not None:
+                return _show(sequence.generate(ids, **_structured(options, selection)))
+            _stream(sequence.generate(ids, max_tokens=options.max_tokens, selection=selection))
     return 0
+
+
+def _structured(options: argparse.Namespace, selection: Any) -> dict[str, Any]:
+    return {"schema": options.schema, "max_tokens": options.max_tokens, "selection": selection}
+
+
+def _show(result: Structured) -> int:
+    print(result.text)
+    if not result.complete:
+        note("the text is not complete; raise --max-tokens")
+    return 0 if result.complete else 1
 
 
 def chat(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    selection = cli_selection.selection_of(options)
     with Model.load(options.model) as model, model.pool() as pool, pool.sequence() as sequence:
         _require_chat(model)
         talk = Chat(sequence, options.system)
@@ -118,12 +142,12 @@ def chat(options: argparse.Namespace) -> int:
             elif line.startswith("/"):
                 note(f"unknown command; {HELP}")
             elif line:
-                _turn(talk, sequence, line, options.max_tokens)
+                _turn(talk, sequence, line, options.max_tokens, selection)
     return 0
 
 
-def _turn(talk: Chat, sequence: Sequence, line: str, max_tokens: int) -> None:
-    _stream(talk.say(line, max_tokens=max_tokens))
+def _turn(talk: Chat, sequence: Sequence, line: str, max_tokens: int, selection: Any) -> None:
+    _stream(talk.say(line, max_tokens=max_tokens, selection=selection))
     stats = sequence.stats()
     if stats.context_length >= stats.limit:
         note(f"all {stats.limit} positions are used; /reset starts over")

@@ -9,6 +9,7 @@ were made from alive. One object must not be used by two threads at once, except
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import threading
@@ -22,9 +23,11 @@ import numpy as np
 from superslm import _abi
 from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
 from superslm._library import check, library
+from superslm.selection import Damped, Sampling, SamplingArray, Selection, damped_params
 
 if TYPE_CHECKING:
     from superslm.sequence import PagePool, Sequence
+    from superslm.structured import Schema
 
 DEAD_END = -2  # what decode gives instead of a token where the bound schema allows none
 
@@ -77,6 +80,7 @@ class Model(Closable):
             (data,),
             "close its sequences, prefixes and adapters first",
         )
+        self._data = data
         self._local = threading.local()
         self.info = self._read_info()
 
@@ -187,6 +191,25 @@ class Model(Closable):
         stream = self.detokenizer()
         return stream.push(tokens) + stream.finish()
 
+    # ---- schemas ----
+
+    @functools.cached_property
+    def schemas(self) -> dict[str, Schema]:
+        """The artifact's schemas by name; see docs/structured-output.md."""
+        from superslm.artifact import sections_of
+        from superslm.structured import read_schemas
+
+        sections = sections_of(memoryview(self._data))
+        return read_schemas(sections.get("SCHM"), sections.get("TOKN"), self.info.vocab)
+
+    def _schema_handle(self, name: str | None) -> Any:
+        handle = _abi.sslm_schema()
+        if name is None:
+            return handle
+        status = self._lib.sslm_schema_lookup(self._handle.value, name.encode(), ctypes.byref(handle))
+        check(status, "sslm_schema_lookup", f"{name!r}; the artifact has {sorted(self.schemas) or 'none'}")
+        return handle
+
     # ---- memory ----
 
     def workspace(
@@ -231,12 +254,18 @@ class Model(Closable):
     # ---- batches ----
 
     def decode(
-        self, sequences: Seq[Sequence], *, layer_budget: int | None = None, workspace: Workspace | None = None
+        self,
+        sequences: Seq[Sequence],
+        *,
+        selection: Selection | Seq[Sampling] | None = None,
+        layer_budget: int | None = None,
+        workspace: Workspace | None = None,
     ) -> list[int | None]:
         """One decode step for several sequences in one pass over the weights.
 
         Args:
             sequences: the ones to advance; one that is named twice takes two steps.
+            selection: None is greedy; `Damped` or `Sampling` for all of them, or a `Sampling` for each.
             layer_budget: layers per sequence in this call, 1..layers; default: all of them.
             workspace: default: this thread's own.
 
@@ -248,24 +277,36 @@ class Model(Closable):
         """
         handles = (_abi.sslm_seq * len(sequences))(*[s._handle.value for s in sequences])
         out = np.full(len(sequences), _UNTOUCHED, np.int32)
-        params = _abi.sslm_decode_params()
-        params.layer_budget = self.info.layers if layer_budget is None else layer_budget
-        space = workspace or self._thread_workspace()
-        status = self._lib.sslm_decode_step(
-            self._handle.value,
-            handles,
-            len(sequences),
-            ctypes.byref(params),
-            space._handle.value,
-            int32_pointer(out),
+        budget = self.info.layers if layer_budget is None else layer_budget
+        space = (workspace or self._thread_workspace())._handle.value
+        verb, arguments = self._decode_call(selection, len(sequences), budget)
+        status = getattr(self._lib, verb)(
+            self._handle.value, handles, len(sequences), *arguments, space, int32_pointer(out)
         )
         for sequence, token in zip(sequences, out.tolist(), strict=True):
             if token >= 0:
                 sequence.pending = token
+                sequence._walk_on([token])
             elif token == DEAD_END:
                 sequence.pending = None  # its row is committed
-        check(status, "sslm_decode_step", _why_stopped(sequences, out))
+        check(status, verb, _why_stopped(sequences, out))
         return [None if t == -1 else int(t) for t in out]
+
+    def _decode_call(
+        self, selection: Selection | Seq[Sampling] | None, n: int, layer_budget: int
+    ) -> tuple[str, list[Any]]:
+        """The verb for a selection, and its arguments between the batch and the workspace."""
+        if selection is None:
+            params = _abi.sslm_decode_params()
+            params.layer_budget = layer_budget
+            return "sslm_decode_step", [ctypes.byref(params)]
+        if isinstance(selection, Damped):
+            return "sslm_decode_step_v2", [ctypes.byref(damped_params(self, layer_budget, selection))]
+        samplings = [selection] * n if isinstance(selection, Sampling) else list(selection)
+        if len(samplings) != n:
+            raise ValueError(f"{len(samplings)} selections for {n} sequences")
+        array = SamplingArray(samplings)
+        return "sslm_ext_decode_sample", [layer_budget, array.keep()]
 
 
 _UNTOUCHED = -9  # marks entries that a refused decode call did not reach

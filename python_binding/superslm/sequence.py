@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from superslm import _abi
 from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
 from superslm._library import SuperslmError, check
 from superslm.engine import CHUNK, DEAD_END, Model, Workspace
+from superslm.selection import Sampling, Selection
+from superslm.structured import Structured
+from superslm.structured import generate as generate_structured
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,17 @@ class PagePool(Closable):
         """A fresh sequence: up to `budget` positions beyond what it adopts, or the whole context."""
         return Sequence._create(self, budget)
 
-    def prefix(self, prompt: str | Tokens = (), *, budget: int | None = None) -> Prefix:
-        """An open prefix that already holds `prompt`; freeze it before sequences adopt it."""
-        return Prefix._begin(self, budget)._filled(prompt)
+    def prefix(
+        self, prompt: str | Tokens = (), *, budget: int | None = None, schema: str | None = None
+    ) -> Prefix:
+        """An open prefix that already holds `prompt`; freeze it before sequences adopt it.
+
+        `schema` is bound first, for a prefix that is to hold the beginning of a structured text.
+        """
+        prefix = Prefix._begin(self, budget)
+        if schema is not None:
+            prefix.bind_schema(schema)
+        return prefix._filled(prompt)
 
     def restore(self, blob: bytes, prefix: Prefix | None = None) -> Sequence:
         """The saved sequence, sharing the pages of `prefix` where it is the one the sequence adopted."""
@@ -72,10 +84,34 @@ class PagePool(Closable):
 
 
 class _Holder(Closable):
-    """What sequences and prefixes have in common: tokens go in by prefill."""
+    """What sequences and prefixes have in common: tokens go in by prefill, and a schema may be bound.
+
+    schema: name of the bound schema, or None. walk: the state of its automaton.
+    """
 
     model: Model
     _verb: str
+    _bind_verb: str
+    schema: str | None = None
+    walk: int | None = None
+
+    def bind_schema(self, name: str | None) -> None:
+        """Binds a schema of the model at its start, or none; only while nothing has gone in.
+
+        Raises:
+            SchemaNotFound: the artifact has no schema of this name.
+            SchemaBindRejected, InvalidArgument: there is content; reset the sequence first.
+        """
+        handle = self.model._schema_handle(name)
+        status = getattr(self.model._lib, self._bind_verb)(self._handle.value, handle)
+        check(status, self._bind_verb, "bind it before any prefill, decode or adopt, or after a reset")
+        self.schema, self.walk = name, None if name is None else 0
+
+    def _walk_on(self, tokens: Iterable[int]) -> None:
+        if self.schema is not None:
+            schema = self.model.schemas[self.schema]
+            for token in tokens:
+                self.walk = schema.step(self.walk or 0, token)
 
     def _prefill_call(self) -> Callable[..., int]:
         return getattr(self.model._lib, self._verb)
@@ -107,6 +143,8 @@ class _Holder(Closable):
                 space._handle.value,
                 ctypes.byref(consumed),
             )
+            if forced:
+                self._walk_on(ids[done : done + consumed.value].tolist())
             done += consumed.value
             check(status, self._verb, f"after {done} of {len(ids)} tokens", consumed=done)
             if done == len(ids):
@@ -117,6 +155,7 @@ class Prefix(_Holder):
     """A prompt computed once; frozen, it is shared by every sequence that adopts it."""
 
     _verb = "sslm_prefix_prefill"
+    _bind_verb = "sslm_prefix_set_schema"
 
     def __init__(self, pool: PagePool, handle: Any, parent: Prefix | None = None) -> None:
         self.pool, self.model = pool, pool.model
@@ -151,7 +190,9 @@ class Prefix(_Holder):
             "sslm_prefix_begin_from",
             f"budget {budget}",
         )
-        return Prefix(self.pool, handle)._filled(prompt)
+        child = Prefix(self.pool, handle)
+        child.schema, child.walk = self.schema, self.walk
+        return child._filled(prompt)
 
     def freeze(self) -> Prefix:
         """Ends the writing: from now on sequences may adopt it. Returns itself."""
@@ -178,6 +219,7 @@ class Sequence(_Holder):
     """One conversation: a context and the K/V rows behind it."""
 
     _verb = "sslm_prefill"
+    _bind_verb = "sslm_seq_set_schema"
 
     def __init__(self, pool: PagePool, handle: Any) -> None:
         self.pool, self.model = pool, pool.model
@@ -218,6 +260,7 @@ class Sequence(_Holder):
         )
         sequence = cls(pool, handle)
         sequence.pending = _pending_of(blob)
+        sequence.schema, sequence.walk = _walk_of(blob, pool.model)
         return sequence
 
     def prefill(
@@ -251,9 +294,17 @@ class Sequence(_Holder):
         """Forgets the last emitted token: the next prefill does not put it into the context."""
         self.pending = None
 
-    def decode(self, *, layer_budget: int | None = None, workspace: Workspace | None = None) -> int | None:
+    def decode(
+        self,
+        *,
+        selection: Selection | None = None,
+        layer_budget: int | None = None,
+        workspace: Workspace | None = None,
+    ) -> int | None:
         """One decode step, see `Model.decode`: the next token id, None, or DEAD_END."""
-        return self.model.decode([self], layer_budget=layer_budget, workspace=workspace)[0]
+        return self.model.decode(
+            [self], selection=selection, layer_budget=layer_budget, workspace=workspace
+        )[0]
 
     def logits(self) -> np.ndarray:
         """Logits of the next token, int32 [vocab] in Q16 nats; the sequence must rest after a prefill."""
@@ -290,24 +341,78 @@ class Sequence(_Holder):
         )
         return out / 65536.0
 
+    @overload
+    def generate(self, prompt: str | Tokens = ..., *, schema: None = ..., **options: Any) -> Iterator[str]: ...
+
+    @overload
+    def generate(self, prompt: str | Tokens = ..., *, schema: str, **options: Any) -> Structured: ...
+
     def generate(
         self,
         prompt: str | Tokens = (),
         *,
+        schema: str | None = None,
         max_tokens: int = 256,
         stop_ids: Iterable[int] | None = None,
+        selection: Selection | None = None,
+        seed: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        jump_forward: bool = True,
         workspace: Workspace | None = None,
-    ) -> Iterator[str]:
-        """Yields text pieces until a stop id, `max_tokens`, or the end of the budget.
+    ) -> Iterator[str] | Structured:
+        """Continues after `prompt`: text pieces as they come, or with a schema the whole text and its value.
 
         The last emitted token stays pending and enters the context with the next prefill or decode.
+
+        Args:
+            prompt: text or ids to append first.
+            schema: a schema of the model, which the text then follows. It is bound here, which needs an empty
+                sequence, unless it is bound already (`bind_schema`; before `adopt`).
+            max_tokens: the longest text.
+            stop_ids: ids that end free text; default: the model's own. A schema ends its text itself.
+            selection: `Damped` or `Sampling`; default: greedy.
+            seed, temperature, top_p, top_k, min_p: a seed draws the tokens, as `Sampling` does.
+            jump_forward: submit text that the schema forces in one piece instead of token by token.
+            workspace: default: this thread's own.
         """
-        stops = set(self.model.info.stop_ids if stop_ids is None else stop_ids)
+        if seed is not None:
+            if selection is not None:
+                raise ValueError("give a seed or a selection, not both")
+            selection = Sampling(seed, temperature, top_p, top_k, min_p)
+        elif (temperature, top_p, top_k, min_p) != (1.0, 1.0, 0, 0.0):
+            raise ValueError("temperature, top_p, top_k and min_p need a seed; without one decoding is greedy")
+        if schema is None:
+            stops = set(self.model.info.stop_ids if stop_ids is None else stop_ids)
+            return self._pieces(prompt, max_tokens, stops, selection, workspace)
+        if schema != self.schema:
+            self.bind_schema(schema)
+        if len(prompt):
+            self.prefill(prompt, workspace=workspace)
+        return generate_structured(
+            self,
+            self.model.schemas[schema],
+            max_tokens=max_tokens,
+            selection=selection,
+            jump_forward=jump_forward,
+            workspace=workspace,
+        )
+
+    def _pieces(
+        self,
+        prompt: str | Tokens,
+        max_tokens: int,
+        stops: set[int],
+        selection: Selection | None,
+        workspace: Workspace | None,
+    ) -> Iterator[str]:
         if len(prompt):
             self.prefill(prompt, workspace=workspace)
         stream = self.model.detokenizer()
         for _ in range(max_tokens):
-            token = self.decode(workspace=workspace)
+            token = self.decode(selection=selection, workspace=workspace)
             if token is None or token == DEAD_END or token in stops:
                 break
             piece = stream.push([token])
@@ -321,6 +426,7 @@ class Sequence(_Holder):
         """Empties the sequence; its pages stay reserved."""
         check(self.model._lib.sslm_seq_reset(self._handle.value), "sslm_seq_reset")
         self.pending = None
+        self.walk = None if self.schema is None else 0
 
     def adopt(self, prefix: Prefix) -> None:
         """Replaces the content by the frozen prefix's, sharing its pages where this sequence has a budget."""
@@ -329,6 +435,8 @@ class Sequence(_Holder):
             "sslm_seq_adopt_prefix",
         )
         self.pending = None
+        if self.schema is not None:
+            self.walk = prefix.walk if prefix.schema == self.schema and prefix.walk else 0
 
     def save(self) -> bytes:
         """A blob that `PagePool.restore` continues from, byte for byte."""
@@ -355,6 +463,13 @@ class Sequence(_Holder):
             out.reserve_pages,
             out.materialized_pages,
         )
+
+
+def _walk_of(blob: bytes, model: Model) -> tuple[str | None, int | None]:
+    """The schema and walk state a blob carries (offsets 40 and 48 in every format)."""
+    hashed, walk = struct.unpack_from("<QI", blob, 40)
+    name = next((name for name, schema in model.schemas.items() if schema.hash == hashed), None) if hashed else None
+    return name, None if name is None else walk
 
 
 def _pending_of(blob: bytes) -> int | None:

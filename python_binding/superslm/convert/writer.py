@@ -84,7 +84,9 @@ def set_golden_record(path: str | PathLike[str], record: fmt.GoldenRecord) -> No
     set_section(path, "GOLD", record.pack())
 
 
-def set_section(path: str | PathLike[str], name: str, data: bytes | None) -> None:
+def set_section(
+    path: str | PathLike[str], name: str, data: bytes | None, *, output: str | PathLike[str] | None = None
+) -> None:
     """Adds, replaces or (with None) removes a section outside the model part, atomically.
 
     The file digest is renewed; the model digest stays, since it does not cover such sections.
@@ -93,6 +95,7 @@ def set_section(path: str | PathLike[str], name: str, data: bytes | None) -> Non
         path: an existing artifact.
         name: four characters, such as "GOLD"; no section of the model part.
         data: the section's bytes.
+        output: the file to write; default: in place.
 
     Raises:
         ArtifactError: the file is no intact artifact.
@@ -111,7 +114,7 @@ def set_section(path: str | PathLike[str], name: str, data: bytes | None) -> Non
     for tail_name, content in tail.items():
         sections.append(fmt.Section(tail_name, flags.get(tail_name, 0), fmt.aligned(end), len(content)))
         end = sections[-1].end
-    with _replacing(path) as file:
+    with _replacing(path if output is None else output) as file:
         with open(path, "rb") as source:
             _copy(source, file, model[-1].end)
         _write_head(file, sections, bytes(64))

@@ -46,8 +46,8 @@ def pack(schemas: Mapping[str, TokenAutomaton]) -> bytes:
     return b"".join(_padded(part) for part in (head, *tables, *bodies))
 
 
-def unpack(section: bytes | memoryview) -> dict[str, TokenAutomaton]:
-    """The automata of a section that the library accepted; tables are views into it."""
+def unpack(section: bytes | memoryview) -> dict[str, tuple[TokenAutomaton, bytes]]:
+    """The automata and digests of a section that the library accepted; tables are views into it."""
     _, _, vocab, tables, count = HEADER.unpack_from(section)
     at = HEADER.size
     widths = [CLASS_TABLE.unpack_from(section, at + i * CLASS_TABLE.size)[0] for i in range(tables)]
@@ -64,10 +64,11 @@ def unpack(section: bytes | memoryview) -> dict[str, TokenAutomaton]:
         classes.append(np.frombuffer(section, "<u2", vocab, at))
         at = _aligned(at + 2 * vocab)
     out = {}
-    for name, (_, table, states, accepting, _) in zip(names, entries, strict=True):
+    for name, (_, table, states, accepting, digest) in zip(names, entries, strict=True):
         following = np.frombuffer(section, "<u4", states * widths[table], at).reshape(states, -1)
         at = _aligned(at + following.nbytes)
-        out[name] = TokenAutomaton(classes[table], following, np.frombuffer(section, "<u4", accepting, at))
+        final = np.frombuffer(section, "<u4", accepting, at)
+        out[name] = TokenAutomaton(classes[table], following, final), digest
         at = _aligned(at + 4 * accepting)
     return out
 

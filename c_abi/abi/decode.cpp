@@ -82,7 +82,7 @@ decode::Entry entry_of(Sequence& sequence, const abi::Selection& selection, int3
   decode::Entry entry;
   entry.state = &sequence.state;
   entry.kv = sequence.holder.view();
-  entry.adapter = sequence.adapter == nullptr ? nullptr : &sequence.adapter->view;
+  entry.adapter = abi::adapter_of(sequence);
   const sslm_schema_s* schema = abi::schema_of(sequence);
   decode::Choice& choice = entry.choice;
   choice.automaton = schema == nullptr ? nullptr : &schema->automaton;

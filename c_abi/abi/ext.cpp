@@ -40,7 +40,7 @@ sslm_status score_token(abi::CallScratch& scratch, Sequence& sequence, int32_t t
     value = static_cast<int32_t>(decode::log_probability(logits, view.vocab, token));
   }
   if (!sequence.holder.map_to(sequence.state.length + 1)) return SSLM_KV_POOL_EXHAUSTED;
-  const artifact::AdapterView* adapter = sequence.adapter == nullptr ? nullptr : &sequence.adapter->view;
+  const artifact::AdapterView* adapter = abi::adapter_of(sequence);
   if (!decode::prefill(scratch.engine, sequence.state, sequence.holder.view(), adapter, &token, 1)) {
     return SSLM_INVALID_ARGUMENT;
   }
@@ -53,6 +53,17 @@ sslm_status report_count(size_t count, const int32_t* out, size_t* n) {
   const size_t capacity = *n;
   *n = count;
   return out == nullptr || capacity < count ? SSLM_BUFFER_TOO_SMALL : SSLM_OK;
+}
+
+// A reader's refusal for a caller's buffer, cut to its capacity; empty when there was none.
+void report_reason(artifact::ReadResult result, const base::Message& why, char* message, size_t* n) {
+  const size_t length = result == artifact::ReadResult::ok ? 0 : why.length;
+  if (message != nullptr && *n > 0) {
+    const size_t copied = length < *n ? length : *n - 1;
+    std::memcpy(message, why.text, copied);
+    message[copied] = 0;
+  }
+  if (n != nullptr) *n = length;
 }
 
 }  // namespace
@@ -95,16 +106,21 @@ sslm_status sslm_ext_model_check(const void* data, size_t size, char* message, s
   artifact::Model model;
   base::Message why;
   const artifact::ReadResult result = artifact::read(static_cast<const uint8_t*>(data), size, &model, &why);
-  if (result == artifact::ReadResult::ok) {
-    artifact::release(&model);
-    why = base::Message{};
-  }
-  if (message != nullptr && *n > 0) {
-    const size_t copied = why.length < *n ? why.length : *n - 1;
-    std::memcpy(message, why.text, copied);
-    message[copied] = 0;
-  }
-  if (n != nullptr) *n = why.length;
+  if (result == artifact::ReadResult::ok) artifact::release(&model);
+  report_reason(result, why, message, n);
+  return abi::status_of(result);
+}
+
+sslm_status sslm_ext_adapter_check(sslm_model model, const void* data, size_t size, char* message,
+                                   size_t* n) {
+  if (model == nullptr || data == nullptr || (message != nullptr && n == nullptr))
+    return SSLM_INVALID_ARGUMENT;
+  artifact::Adapter adapter;
+  base::Message why;
+  const artifact::ReadResult result =
+      artifact::read_adapter(static_cast<const uint8_t*>(data), size, model->view(), &adapter, &why);
+  if (result == artifact::ReadResult::ok) artifact::release(&adapter);
+  report_reason(result, why, message, n);
   return abi::status_of(result);
 }
 

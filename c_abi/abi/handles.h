@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <new>
 
+#include "artifact/adapter_reader.h"
 #include "artifact/reader.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -55,9 +56,11 @@ struct sslm_kv_pool_s {
 
 struct sslm_adapter_s {
   sslm_model model = nullptr;
-  superslm::artifact::AdapterView view;
+  superslm::artifact::Adapter artifact;
   size_t size = 0;
   std::atomic<uint32_t> bound{0};  // sequences
+
+  const superslm::artifact::AdapterView& view() const { return artifact.view; }
 };
 
 namespace superslm::abi {
@@ -157,6 +160,8 @@ inline sslm_status status_of(artifact::ReadResult result) {
       return SSLM_ARTIFACT_REJECTED;
     case artifact::ReadResult::out_of_memory:
       return SSLM_ALLOCATION_FAILED;
+    case artifact::ReadResult::other_base:
+      return SSLM_ADAPTER_MODEL_MISMATCH;
   }
   return SSLM_ARTIFACT_REJECTED;
 }
@@ -169,6 +174,11 @@ inline sslm_status limit_status(const Context& context) {
 
 inline bool valid_budget(const sslm_model_s& model, int32_t budget) {
   return budget >= 1 && budget <= model.view().cap;
+}
+
+// The bound adapter, null without one.
+inline const artifact::AdapterView* adapter_of(const Sequence& sequence) {
+  return sequence.adapter == nullptr ? nullptr : &sequence.adapter->view();
 }
 
 // The bound schema, null without one.

@@ -77,7 +77,7 @@ sslm_status sslm_prefill(sslm_model model, sslm_seq seq, const int32_t* tokens, 
   if (!valid_span(tokens, count, chunk_budget, kind)) return SSLM_INVALID_ARGUMENT;
   sequence->bindable = false;
   if (kind == SSLM_SPAN_SCHEMA_CONTENT && sequence->state.schema < 0) return SSLM_SCHEMA_SPAN_UNBOUND;
-  const artifact::AdapterView* adapter = sequence->adapter == nullptr ? nullptr : &sequence->adapter->view;
+  const artifact::AdapterView* adapter = abi::adapter_of(*sequence);
   return abi::append(*sequence, adapter, tokens, smaller(count, chunk_budget), kind, ws, consumed);
 }
 

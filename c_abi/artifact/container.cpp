@@ -23,19 +23,40 @@ constexpr Site kHeader{"header"};
 struct KnownSection {
   const char* id;
   Span Container::* span;
-  bool model_part;
+  bool named_part;  // covered by the digest that names the content; in this order, before the others
   bool required;
 };
 
-// The model part first, in file order.
-constexpr KnownSection kKnown[] = {
+constexpr KnownSection kModelSections[] = {
     {"CONF", &Container::config, true, true},     {"LAYR", &Container::layers, true, true},
     {"TENS", &Container::tensors, true, true},    {"DATA", &Container::data, true, true},
     {"TOKN", &Container::tokenizer, true, false}, {"DGC1", &Container::logit_scale, true, false},
     {"SCHM", &Container::schemas, false, false},  {"PROV", &Container::provenance, false, false},
     {"GOLD", &Container::golden, false, false},
 };
-constexpr size_t kKnownCount = sizeof(kKnown) / sizeof(kKnown[0]);
+
+// Tensors are not required here, so that an adapter of another base is told apart first.
+constexpr KnownSection kAdapterSections[] = {{"BASE", &Container::base, true, true},
+                                             {"TENS", &Container::tensors, true, false},
+                                             {"DATA", &Container::data, true, false},
+                                             {"PROV", &Container::provenance, false, false}};
+
+// What a container of a kind may hold.
+struct KnownSections {
+  const KnownSection* items;
+  size_t count;
+  const KnownSection* begin() const { return items; }
+  const KnownSection* end() const { return items + count; }
+};
+
+template <size_t n>
+constexpr KnownSections all(const KnownSection (&sections)[n]) {
+  return KnownSections{sections, n};
+}
+
+KnownSections known_sections(Kind kind) {
+  return kind == Kind::kModel ? all(kModelSections) : all(kAdapterSections);
+}
 
 bool check_header(const uint8_t* data, size_t size, Kind kind, Message* why) {
   if (size < kModelStart)
@@ -90,12 +111,13 @@ struct Entry {
   }
 };
 
-// Reads the section table in file order. `*model_count` and `*model_end` describe the model part.
-bool read_table(const uint8_t* data, size_t size, Container* out, size_t* model_count, size_t* model_end,
-                Message* why) {
+// Reads the section table in file order. `*model_count` and `*model_end` describe the part that the content's
+// digest covers.
+bool read_table(const uint8_t* data, size_t size, KnownSections sections, Container* out, size_t* model_count,
+                size_t* model_end, Message* why) {
   const size_t count = load_le<uint32_t>(data + 24);
   size_t end = kModelStart;  // of the section before; at most `size`
-  size_t next_known = 0;     // in the model part, where order matters
+  size_t next_known = 0;     // in that part, where order matters
   *model_count = 0;
   *model_end = kModelStart;
   for (size_t i = 0; i < count; ++i) {
@@ -115,16 +137,16 @@ bool read_table(const uint8_t* data, size_t size, Container* out, size_t* model_
     end = static_cast<size_t>(entry.offset + entry.size);
 
     size_t k = 0;
-    while (k < kKnownCount && std::memcmp(entry.id, kKnown[k].id, 4) != 0) ++k;
-    if (k == kKnownCount) {
+    while (k < sections.count && std::memcmp(entry.id, sections.items[k].id, 4) != 0) ++k;
+    if (k == sections.count) {
       if (entry.flags & kCritical)
         return refuse(why, site, "id is unknown and the section is critical; a newer release reads it");
       continue;
     }
-    const KnownSection& known = kKnown[k];
+    const KnownSection& known = sections.items[k];
     if (out->*known.span) return refuse(why, site, "id appears twice");
     out->*known.span = Span{data + entry.offset, static_cast<size_t>(entry.size)};
-    if (!known.model_part) continue;
+    if (!known.named_part) continue;
     if (*model_count != i || k < next_known) return refuse(why, site, "id is out of order");
     next_known = k + 1;
     ++*model_count;
@@ -141,7 +163,8 @@ bool open_container(const uint8_t* data, size_t size, Kind kind, Container* out,
   *why = Message{};
   if (!check_header(data, size, kind, why)) return false;
   size_t model_count = 0, model_end = 0;
-  if (!read_table(data, size, out, &model_count, &model_end, why)) return false;
+  const KnownSections sections = known_sections(kind);
+  if (!read_table(data, size, sections, out, &model_count, &model_end, why)) return false;
   const Digests digests =
       compute_digests(data, size, Span{data + kHeaderSize, model_count * kEntrySize}, model_end);
   std::memcpy(out->file_digest.bytes, data + kFileDigestOffset, 32);
@@ -149,8 +172,10 @@ bool open_container(const uint8_t* data, size_t size, Kind kind, Container* out,
   if (!(digests.file == out->file_digest))
     return refuse(why, kHeader, "file digest does not match; the file is damaged");
   if (!(digests.model == out->model_digest))
-    return refuse(why, kHeader, "model digest does not match the model part");
-  for (const KnownSection& known : kKnown) {
+    return refuse(why, kHeader,
+                  kind == Kind::kModel ? "model digest does not match the model part"
+                                       : "adapter digest does not match the adapter part");
+  for (const KnownSection& known : sections) {
     if (known.required && !(out->*known.span)) return refuse(why, Site{known.id}, "section is absent");
   }
   return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// The .sslm container (docs/sslm_format.md, sections 1 and 2): header, section table, digests.
+// The .sslm container (docs/sslm_format.md, sections 1, 2 and 9): header, section table, digests.
 #pragma once
 
 #include "artifact/check.h"
@@ -15,6 +15,7 @@ constexpr size_t kAlignment = 64;
 
 struct Container {
   Span config, layers, tensors, data, tokenizer, logit_scale;  // the model part
+  Span base;                                                   // with tensors and data, the adapter part
   Span schemas, provenance, golden;
   Digest file_digest, model_digest;
 };

@@ -39,6 +39,8 @@ struct NormGains {
   int32_t exponent = 0;    // EG
 };
 
+constexpr int32_t kMaxAdapterRank = 256;
+
 // One LoRA pair of docs/numerics.md section 11: A [rank][cols of the base], B [rows of the base][rank].
 struct LoraPair {
   Matrix a;

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "artifact/container.h"
+#include "artifact/projections.h"
 #include "artifact/tensor_table.h"
 #include "base/memory.h"
 
@@ -73,12 +74,6 @@ bool read_config(Span section, ModelView* m, Message* why) {
          (all_zero(c + 124, kConfigSize - 124) || refuse(why, kConfig, "reserved is not 0"));
 }
 
-// The shifts of LIN, docs/numerics.md section 1.
-bool check_shift(const Matrix& m, int32_t in_exponent, int32_t out_exponent, Site site, Message* why) {
-  const int64_t offset = int64_t{in_exponent} - out_exponent - 4;
-  return in_range(why, site, "exponent E", m.exponent, 17 - offset, 62 - offset);
-}
-
 bool check_sigmoid(LeArray<int32_t> sigmoid, Message* why) {
   for (size_t i = 0; i + 1 < 1025; ++i) {
     const int64_t step = int64_t{sigmoid[i]} - sigmoid[i + 1];
@@ -132,24 +127,11 @@ bool read_scalars(const uint8_t* record, int32_t index, LayerView* layer, Messag
 }
 
 bool read_projections(TensorTable& table, const ModelView& m, int32_t index, LayerView* layer, Message* why) {
-  const int32_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
-  const int32_t n1 = layer->attention_norm.exponent, n2 = layer->mlp_norm.exponent;
-  const int32_t residual = m.residual_exponent;
-  struct Spec {
-    Role role;
-    int32_t rows, cols, in_exponent, out_exponent;
-  };
-  const Spec specs[kProjectionCount] = {{Role::kWQ, q, m.hidden, n1, 16},
-                                        {Role::kWK, kv, m.hidden, n1, 16},
-                                        {Role::kWV, kv, m.hidden, n1, 16},
-                                        {Role::kWO, m.hidden, q, layer->value_exponent, residual},
-                                        {Role::kWG, m.mlp, m.hidden, n2, 16},
-                                        {Role::kWU, m.mlp, m.hidden, n2, 16},
-                                        {Role::kWD, m.hidden, m.mlp, layer->mlp_exponent, residual}};
   for (int p = 0; p < kProjectionCount; ++p) {
-    const Spec& s = specs[p];
-    if (!table.matrix(s.role, s.rows, s.cols, &layer->weights[p])) return false;
-    if (!check_shift(layer->weights[p], s.in_exponent, s.out_exponent, Site{role_name(s.role), index}, why))
+    const ProjectionShape s = projection_shape(m, *layer, static_cast<Projection>(p));
+    const Role role = at(Role::kWQ, p);
+    if (!table.matrix(role, s.rows, s.cols, &layer->weights[p])) return false;
+    if (!check_shift(layer->weights[p], s.in_exponent, s.out_exponent, Site{role_name(role), index}, why))
       return false;
   }
   return true;

@@ -11,7 +11,7 @@
 
 namespace superslm::artifact {
 
-enum class ReadResult { ok, rejected, out_of_memory };
+enum class ReadResult { ok, rejected, out_of_memory, other_base };  // the last of adapters only
 
 struct Model {
   ModelView view;

@@ -38,7 +38,11 @@ const char* role_name(Role role) {
   constexpr const char* kWhole[] = {"embedding", "head", "NF", "STEP", "SIN", "SIG", "T"};
   constexpr const char* kLayer[] = {"N1", "N2", "WQ", "WK", "WV", "WO", "WG", "WU", "WD", "BQ",
                                     "BK", "BV", "NQ", "NK", "CK", "MK", "MV", "MQ", "SV", "MC"};
+  constexpr const char* kAdapter[] = {"A of WQ", "B of WQ", "A of WK", "B of WK", "A of WV",
+                                      "B of WV", "A of WO", "B of WO", "A of WG", "B of WG",
+                                      "A of WU", "B of WU", "A of WD", "B of WD"};
   const auto r = static_cast<uint32_t>(role);
+  if (r >= 64) return kAdapter[r - 64];
   return r >= 16 ? kLayer[r - 16] : kWhole[r - 1];
 }
 
@@ -51,6 +55,8 @@ bool TensorTable::has(Role role) const {
   const uint32_t layer = layer_ < 0 ? kWholeModel : static_cast<uint32_t>(layer_);
   return load_le<uint32_t>(bytes()) == static_cast<uint32_t>(role) && load_le<uint32_t>(bytes() + 4) == layer;
 }
+
+int64_t TensorTable::rows(Role role) const { return has(role) ? load_le<uint32_t>(bytes() + 16) : 0; }
 
 bool TensorTable::enter(int64_t layer) {
   layer_ = layer;

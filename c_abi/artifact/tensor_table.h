@@ -36,7 +36,14 @@ enum class Role : uint32_t {
   kMQ,
   kSV,
   kMC,
+  kAdapterA = 64,  // of WQ; the pairs follow in the order of Projection, each A before its B
+  kAdapterB,
 };
+
+// The role `steps` places behind another, where neighbours have neighbouring numbers.
+constexpr Role at(Role first, int steps) {
+  return static_cast<Role>(static_cast<uint32_t>(first) + static_cast<uint32_t>(steps));
+}
 
 const char* role_name(Role role);
 
@@ -58,10 +65,14 @@ class TensorTable {
   // Turns to a layer, or to the tensors of the whole model (-1). False when an entry of the group before is
   // left.
   bool enter(int64_t layer);
+  // The same for a layer that may have no tensor at all; `finish` then finds entries that were left.
+  void turn_to(int64_t layer) { layer_ = layer; }
   // After the last group: no entry may be left.
   bool finish();
 
   bool has(Role role) const;
+  // The rows of the next entry, which must have the given role; 0 when it has not.
+  int64_t rows(Role role) const;
   bool matrix(Role role, int32_t rows, int32_t cols, Matrix* out);
   bool gains(Role role, int32_t size, NormGains* out);
   bool int32s(Role role, int32_t rows, int32_t cols, Range range, LeArray<int32_t>* out);

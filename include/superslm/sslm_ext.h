@@ -107,6 +107,12 @@ SUPERSLM_API sslm_status sslm_ext_model_info(sslm_model model, sslm_ext_model_in
  * for null data. [pure] */
 SUPERSLM_API sslm_status sslm_ext_model_check(const void* data, size_t size, char* message, size_t* n);
 
+/* Checks `size` bytes of an adapter as sslm_adapter_map does and says why they are refused, as above. Returns
+ * what sslm_adapter_map would: OK, ARTIFACT_REJECTED, ADAPTER_MODEL_MISMATCH, ALLOCATION_FAILED, or
+ * INVALID_ARGUMENT for a null base or data. [pure] */
+SUPERSLM_API sslm_status sslm_ext_adapter_check(sslm_model base, const void* data, size_t size, char* message,
+                                                size_t* n);
+
 /* Writes the logits (Q16 nats, one per id) from which the next decode step of a sequence that rests ready,
  * after a prefill or adopt, would choose; no schema mask. `*n` is the capacity in ids on entry and the
  * vocabulary on exit. Nothing about the sequence changes. Refuses: null model, seq or n; a sequence that is

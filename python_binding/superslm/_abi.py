@@ -371,6 +371,7 @@ EXTENSIONS: dict[str, tuple[Any, list[Any]]] = {
     "sslm_ext_kernel_tier": (c_char_p, []),
     "sslm_ext_model_info": (sslm_status, [sslm_model, POINTER(sslm_ext_model_info_out)]),
     "sslm_ext_model_check": (sslm_status, [c_void_p, c_size_t, _charp, _sizep]),
+    "sslm_ext_adapter_check": (sslm_status, [sslm_model, c_void_p, c_size_t, _charp, _sizep]),
     "sslm_ext_seq_logits": (sslm_status, [sslm_model, sslm_seq, sslm_workspace, _i32p, _sizep]),
     # The text may hold NUL characters, so it is a pointer to bytes and not a C string.
     "sslm_ext_tokenize": (sslm_status, [sslm_model, c_char_p, c_size_t, c_uint32, _i32p, _sizep]),

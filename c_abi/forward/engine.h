@@ -16,7 +16,7 @@ namespace superslm::forward {
 
 // Most rows (tokens of one prompt, or sequences of one batch) that go through a layer together.
 constexpr int32_t kMaxRows = 128;
-constexpr int32_t kMaxRank = 256;
+constexpr int32_t kMaxRank = artifact::kMaxAdapterRank;
 // Most query heads that share one pass over the keys and values of their KV head.
 constexpr int32_t kSharedHeads = 8;
 constexpr size_t kScratchAlignment = 64;

@@ -7,8 +7,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,11 +96,41 @@ def test_convert_refuses_short_or_undecodable_calibration_text(
     refused(arguments, capsys, "byte 3 is not UTF-8")
 
 
-def test_convert_says_what_to_install_when_its_packages_are_missing(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['gguf'] = None; sys.modules['tokenizers'] = None\n"
-    code += f"from superslm import cli; sys.exit(cli.main(['convert', {str(tmp_path)!r}, '-o', 'm.sslm']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
-    assert done.returncode == 1 and "Traceback" not in done.stderr
+def test_convert_says_what_to_install_when_its_packages_are_missing(
+    smollm2_gguf: Path, tmp_path: Path
+) -> None:
+    for package in ("gguf", "tokenizers"):
+        code = f"import sys; sys.modules[{package!r}] = None\nfrom superslm import cli\n"
+        code += f"sys.exit(cli.main(['convert', {str(smollm2_gguf)!r}, '-o', {str(tmp_path / 'm.sslm')!r}]))"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert f"needs the package {package}" in done.stderr and "superslm[convert]" in done.stderr
+
+
+def test_a_library_that_is_missing_or_foreign_is_named(
+    fixture_artifact: Callable[..., Path], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "superslm.cli", "inspect", str(fixture_artifact("tiny"))]
+    foreign = tmp_path / "foreign.so"
+    subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(foreign)], check=True)
+    for path, words in ((tmp_path / "none.so", "was not found"), (foreign, "another release's library")):
+        env = {**environment(), "SUPERSLM_LIBRARY": str(path)}
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupted_conversion_leaves_nothing_behind(
+    smollm2_gguf: Path, library_path: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "superslm.cli", "convert", str(smollm2_gguf), "-o", str(tmp_path / "m.sslm")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert "Converting" in process.stderr.readline()
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "Traceback" not in process.stderr.read()
+    assert list(tmp_path.iterdir()) == []
 
 
 def environment() -> dict[str, str]:

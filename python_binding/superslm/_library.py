@@ -66,22 +66,31 @@ def cmake_dir() -> Path:
     return path
 
 
+class LibraryMismatch(RuntimeError):
+    """The library that was found does not belong to this package."""
+
+
 @cache
 def library(path: str | None = None) -> ctypes.CDLL:
     """Loads the shared library (`library_path()` when `path` is None) and declares every function's types.
 
     Raises:
         FileNotFoundError: no library was found.
-        RuntimeError: the library's draft extensions are of another version than this package.
+        LibraryMismatch: the library is of another release than this package.
     """
     loaded = ctypes.CDLL(path or str(library_path()))
     for name, (result, arguments) in {**_abi.VERBS, **_abi.EXTENSIONS}.items():
-        function = getattr(loaded, name)
+        function = getattr(loaded, name, None)
+        if function is None:
+            raise LibraryMismatch(
+                f"{loaded._name} has no {name}: it is another release's library; use the one that came with "
+                "the package (in a source tree: `python tools/dev.py build`), or unset SUPERSLM_LIBRARY"
+            )
         function.restype = result
         function.argtypes = arguments
     version = loaded.sslm_ext_version()
     if version != _abi.SSLM_EXT_VERSION:
-        raise RuntimeError(
+        raise LibraryMismatch(
             f"{loaded._name} has draft extensions of version {version}, this package needs version "
             f"{_abi.SSLM_EXT_VERSION}: use the library that came with the package, or unset SUPERSLM_LIBRARY"
         )

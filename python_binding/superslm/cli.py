@@ -12,8 +12,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from superslm import __version__, cli_convert, cli_inspect, cli_schema, cli_talk
-from superslm._library import SuperslmError
+from superslm import __version__, cli_adapter, cli_convert, cli_inspect, cli_schema, cli_talk
+from superslm._library import LibraryMismatch, SuperslmError
 from superslm.artifact import ArtifactError
 from superslm.cli_output import CommandError, show_error
 
@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"superslm {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     cli_convert.add_parser(commands)
+    cli_adapter.add_parser(commands)
     cli_inspect.add_parsers(commands)
     cli_talk.add_parsers(commands)
     cli_schema.add_parsers(commands)
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.function(options))
     except CommandError as error:
         show_error(error.what, error.remedy)
-    except (ArtifactError, SuperslmError) as error:
+    except (ArtifactError, LibraryMismatch, SuperslmError) as error:
         show_error(str(error))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # the reader has gone, as in `superslm run ... | head`

@@ -104,21 +104,21 @@ def _integers(
 ) -> Any:
     try:
         from superslm.convert.pipeline import convert
-    except ModuleNotFoundError as error:
+
+        return convert(
+            options.source,
+            weights=options.weights,
+            context_cap=options.context_cap,
+            keep_8bit=options.keep_8bit,
+            calibration_text=text,
+            calibration_record=record,
+            progress=lambda fraction, what: progress(CONVERTED * fraction, what),
+            warn=warnings.append,
+        )
+    except ModuleNotFoundError as error:  # the readers of a format are imported when it is met
         raise CommandError(
-            f"the converter needs the package {error.name}",
-            "Install it with: pip install 'superslm[convert]'",
+            f"the converter needs the package {error.name}", "Install it with: pip install 'superslm[convert]'"
         ) from None
-    return convert(
-        options.source,
-        weights=options.weights,
-        context_cap=options.context_cap,
-        keep_8bit=options.keep_8bit,
-        calibration_text=text,
-        calibration_record=record,
-        progress=lambda fraction, what: progress(CONVERTED * fraction, what),
-        warn=warnings.append,
-    )
 
 
 def _write(model: Any, path: Path, progress: Progress) -> None:

@@ -231,3 +231,85 @@ def random_walk(
         state = following
         tokens.append(token)
     return tokens, automaton.accepts(state)
+
+
+def hand_written() -> list[dict[str, Any]]:
+    """Schemas such as games use, and corners of the language."""
+    string, integer, boolean = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+    word = {"type": "string", "minLength": 1, "maxLength": 16}
+    point = {"type": "object", "properties": {"x": integer, "y": integer}, "required": ["x", "y"]}
+
+    def record(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+        names = list(properties) if required is None else required
+        return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+    def items(of: dict[str, Any], least: int = 0, most: int = 3) -> dict[str, Any]:
+        return {"type": "array", "items": of, "minItems": least, "maxItems": most}
+
+    def text(pattern: str, **more: Any) -> dict[str, Any]:
+        return {"type": "string", "pattern": pattern, **more}
+
+    move = record(action={"const": "move"}, to=point)
+    say = record(action={"const": "say"}, line={"type": "string", "maxLength": 40})
+    wait = record(action={"const": "wait"}, seconds={"type": "number", "minimum": 0, "maximum": 10})
+    tree = {
+        "$defs": {"node": record(["name"], name=word, children=items({"$ref": "#/$defs/node"}, 0, 2))},
+        "$ref": "#/$defs/node",
+    }
+    chain = record(["v"], v=boolean, next={"$ref": "#"})
+    return [
+        SHOP,
+        STRING_64,
+        boolean,
+        {"type": "null"},
+        integer,
+        {"type": "number"},
+        {"type": "string", "maxLength": 0},
+        {"type": "string", "minLength": 5, "maxLength": 5},
+        record(),
+        record([], a=boolean),
+        record([], a=boolean, b=integer, c=word),
+        record(["b"], a=boolean, b=integer, c=word),
+        record(["c"], a=boolean, b=integer, c=word),
+        {"type": "array", "maxItems": 0},
+        items(boolean, 0, 0),
+        items(integer, 1, 1),
+        items(items(boolean, 1, 2), 1, 2),
+        items(point, 0, 2),
+        {"enum": ["red", "green", "blue"]},
+        {"enum": [1, 2.5, None, True, "x", [1, "a"], {"k": "v"}]},
+        {"const": {"nested": [1, {"deep": None}], "text": 'a "quoted" line\n'}},
+        {"const": "日本語 und 😀"},
+        {"const": -12345},
+        {"type": "integer", "minimum": 1, "maximum": 6},
+        {"type": "integer", "minimum": -20, "maximum": -3},
+        {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 2},
+        {"type": "integer", "minimum": 999, "maximum": 100000},
+        {"type": "number", "minimum": 0, "maximum": 1},
+        {"type": "number", "exclusiveMinimum": -0.5, "exclusiveMaximum": 0.5},
+        {"type": "number", "minimum": 3.14, "maximum": 3.15},
+        text("^[A-Z][a-z]{2,8}$"),
+        text("^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+        text("^#[0-9a-f]{6}$"),
+        text("^(north|south|east|west)$"),
+        text(r"^\w+@\w+\.(com|org)$", maxLength=24),
+        text("dragon", maxLength=20),
+        text('^[^"\\\\]*$', maxLength=8),
+        text(r"^[\u00e0-\u00ff]{1,4}$"),
+        text("^[😀-😏]{1,2}$"),
+        {"anyOf": [integer, {"type": "null"}]},
+        {"anyOf": [word, items(word, 1, 2)]},
+        {"type": ["string", "null"], "maxLength": 10},
+        {"oneOf": [move, say, wait]},
+        {"oneOf": [boolean, {"type": "string", "maxLength": 5}, {"type": "integer"}]},
+        tree,
+        chain,
+        record(
+            name=word, hp={"type": "integer", "minimum": 0, "maximum": 100}, tags=items({"enum": ["a", "b"]})
+        ),
+        record(mood={"enum": ["calm", "angry"]}, reply={"type": "string", "minLength": 1, "maxLength": 60}),
+        record(**{"weird name": boolean, 'with "quotes"': integer, "ünï": {"type": "null"}}),
+        record(steps=items({"oneOf": [move, wait]}, 1, 2), done=boolean),
+        record(["a"], a={"anyOf": [point, {"type": "null"}]}, b=items(string | {"maxLength": 4}, 0, 2)),
+        {"type": "object", "properties": {"inner": record([], x=record([], y=record([], z=boolean)))}},
+    ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from superslm._library import SuperslmError, cmake_dir, include_dir, library_path
+from superslm.adapter import Adapter
 from superslm.chat import Chat
 from superslm.engine import Detokenizer, Model, Workspace
 from superslm.selection import Damped, Sampling
@@ -19,6 +20,7 @@ except PackageNotFoundError:  # a source tree on the path, not installed
     __version__ = "0+source"
 
 __all__ = [
+    "Adapter",
     "Chat",
     "Damped",
     "Detokenizer",

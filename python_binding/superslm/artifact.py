@@ -19,7 +19,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .convert.quantized import BLOCK, Layer, Matrix, MatrixW4, MatrixW8, Norm, QuantizedModel, padded
+from .convert.quantized import (
+    BLOCK,
+    TARGETS,
+    Adapter,
+    Layer,
+    LowRank,
+    Matrix,
+    MatrixW4,
+    MatrixW8,
+    Norm,
+    QuantizedModel,
+    padded,
+)
 
 MAGIC = b"SUPERSLM"
 VERSION = 1
@@ -38,9 +50,12 @@ CONFIG = struct.Struct("<9IiQQI16I36x")
 LAYER = struct.Struct("<6i8x")
 TENSOR = struct.Struct("<IIIiIIQQQ16x")
 SCALE = struct.Struct("<qq")  # DGC1
+BASE = struct.Struct("<32s32x")  # model digest of an adapter's base
 GOLDEN = struct.Struct("<II32s")
 
 MODEL_SECTIONS = ("CONF", "LAYR", "TENS", "DATA", "TOKN", "DGC1")
+ADAPTER_SECTIONS = ("BASE", "TENS", "DATA")
+NAMED_SECTIONS = {KIND_MODEL: MODEL_SECTIONS, KIND_ADAPTER: ADAPTER_SECTIONS}  # the header's digest names them
 WHOLE_MODEL = 0xFFFFFFFF  # `layer` of a tensor that belongs to no layer
 
 W8, W4, INT32, INT16, UINT64 = 1, 2, 16, 17, 18
@@ -50,6 +65,7 @@ NUMBER_TYPES = {INT32: np.dtype("<i4"), INT16: np.dtype("<i2"), UINT64: np.dtype
 MODEL_ROLES = {"embedding": 1, "head": 2, "NF": 3, "STEP": 4, "SIN": 5, "SIG": 6, "T": 7}
 LAYER_NAMES = "N1 N2 WQ WK WV WO WG WU WD BQ BK BV NQ NK CK MK MV MQ SV MC".split()
 LAYER_ROLES = {name: 16 + i for i, name in enumerate(LAYER_NAMES)}
+ADAPTER_ROLES = {(name, half): 64 + 2 * i + j for i, name in enumerate(TARGETS) for j, half in enumerate("AB")}
 LAYER_SCALARS = ("SK", "SV_sh", "FQ", "ESV", "EC", "QH")
 
 MAX_STOP_IDS = 16
@@ -175,7 +191,8 @@ class Artifact:
                 name, *rest = SECTION.unpack_from(head, HEADER.size + i * SECTION.size)
                 section = Section(name.decode("latin-1"), *rest)
                 self.sections[section.name] = section
-            model = [s for s in self.sections.values() if s.name in MODEL_SECTIONS]
+            named = NAMED_SECTIONS.get(self.kind, MODEL_SECTIONS)
+            model = [s for s in self.sections.values() if s.name in named]
             entries = head[HEADER.size : HEADER.size + len(model) * SECTION.size]
             end = max((s.end for s in model), default=0)
             if verify and compute_digests(file, entries, end) != (self.file_digest, self.model_digest):
@@ -204,12 +221,15 @@ class Artifact:
         return None if data is None else GoldenRecord.unpack(bytes(data))
 
 
-def load_quantized(path: str | PathLike[str], *, verify: bool = True) -> QuantizedModel:
+def load_quantized(
+    path: str | PathLike[str], *, verify: bool = True, matrices: bool = True
+) -> QuantizedModel:
     """The integer model stored in an artifact; large arrays are read-only views of the mapping.
 
     Args:
         path: the artifact.
         verify: as for `Artifact`.
+        matrices: False leaves every matrix out (None), for callers that need shape, norms and scales only.
 
     Raises:
         ArtifactError: see `Artifact`.
@@ -222,7 +242,7 @@ def load_quantized(path: str | PathLike[str], *, verify: bool = True) -> Quantiz
     hidden, layers, heads, kv_heads, head_dim, mlp, vocab, cap, _, R, eps, eps_head, stops, *ids = (
         CONFIG.unpack(artifact.section("CONF"))
     )
-    tensors = {(layer, role): value for layer, role, value in _tensors(artifact)}
+    tensors = {(layer, role): value for layer, role, value in _tensors(artifact, matrices)}
     whole = {name: tensors.get((WHOLE_MODEL, role)) for name, role in MODEL_ROLES.items()}
     tokenizer, scale = artifact.section("TOKN"), artifact.section("DGC1")
     for name in ("STEP", "SIN", "SIG"):
@@ -258,13 +278,44 @@ def _layer(artifact: Artifact, tensors: dict[tuple[int, int], Any], index: int) 
     return Layer(**fields)
 
 
-def _tensors(artifact: Artifact) -> Iterator[tuple[int, int, Matrix | Norm | np.ndarray]]:
+def load_adapter(path: str | PathLike[str], *, verify: bool = True) -> Adapter:
+    """The LoRA pairs stored in an adapter file; values are read-only views of the mapping.
+
+    Args:
+        path: the adapter.
+        verify: as for `Artifact`.
+
+    Raises:
+        ArtifactError: see `Artifact`.
+    """
+    artifact = Artifact(path, verify=verify)
+    if artifact.kind != KIND_ADAPTER:
+        raise ArtifactError(f"{path}: holds a model, not an adapter")
+    tensors = {(layer, role): value for layer, role, value in _tensors(artifact)}
+    layers = 1 + max((layer for layer, _ in tensors), default=-1)
+    return Adapter(
+        [
+            {
+                name: LowRank(tensors[i, ADAPTER_ROLES[name, "A"]], tensors[i, ADAPTER_ROLES[name, "B"]])
+                for name in TARGETS
+                if (i, ADAPTER_ROLES[name, "A"]) in tensors
+            }
+            for i in range(layers)
+        ]
+    )
+
+
+def _tensors(
+    artifact: Artifact, matrices: bool = True
+) -> Iterator[tuple[int, int, Matrix | Norm | np.ndarray]]:
     """(layer, role, value) of each entry of the tensor table."""
     data = artifact.section("DATA")
     for role, layer, kind, exponent, rows, cols, values, scales, multipliers in TENSOR.iter_unpack(
         artifact.section("TENS")
     ):
         if kind in (W8, W4):
+            if not matrices:
+                continue
             W = np.frombuffer(data, "<i4", rows, multipliers)
             unpack = _matrix_w8 if kind == W8 else _matrix_w4
             yield layer, role, unpack(data, rows, cols, values, scales, W, exponent)

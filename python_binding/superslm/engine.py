@@ -26,6 +26,7 @@ from superslm._library import check, library
 from superslm.selection import Damped, Sampling, SamplingArray, Selection, damped_params
 
 if TYPE_CHECKING:
+    from superslm.adapter import Adapter
     from superslm.sequence import PagePool, Sequence
     from superslm.structured import Schema
 
@@ -209,6 +210,14 @@ class Model(Closable):
         status = self._lib.sslm_schema_lookup(self._handle.value, name.encode(), ctypes.byref(handle))
         check(status, "sslm_schema_lookup", f"{name!r}; the artifact has {sorted(self.schemas) or 'none'}")
         return handle
+
+    # ---- adapters ----
+
+    def adapter(self, path: str | os.PathLike[str]) -> Adapter:
+        """Maps an adapter file of this model; see `Adapter.load` and `Sequence.set_adapter`."""
+        from superslm.adapter import Adapter
+
+        return Adapter.load(self, path)
 
     # ---- memory ----
 

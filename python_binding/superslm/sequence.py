@@ -15,6 +15,7 @@ import numpy as np
 from superslm import _abi
 from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
 from superslm._library import SuperslmError, check
+from superslm.adapter import Adapter
 from superslm.engine import CHUNK, DEAD_END, Model, Workspace
 from superslm.selection import Sampling, Selection
 from superslm.structured import Structured
@@ -224,7 +225,10 @@ class Sequence(_Holder):
     def __init__(self, pool: PagePool, handle: Any) -> None:
         self.pool, self.model = pool, pool.model
         self.pending: int | None = None
-        self._handle = Handle(handle, self.model._lib.sslm_seq_release, "sslm_seq_release", (pool,))
+        self._bound: list[Adapter] = []  # at most one; it must outlive the handle
+        self._handle = Handle(
+            handle, self.model._lib.sslm_seq_release, "sslm_seq_release", (pool, self._bound)
+        )
 
     @classmethod
     def _create(cls, pool: PagePool, budget: int | None) -> Sequence:
@@ -421,6 +425,24 @@ class Sequence(_Holder):
         rest = stream.finish()
         if rest:
             yield rest
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Binds an adapter of the model, or none: the next token is the first it shapes.
+
+        The binding survives `reset` and `adopt`; a save does not carry it.
+
+        Raises:
+            AdapterSwapMidtokenRejected: a layer budget left the token unfinished; decode it to its end first.
+            AdapterModelMismatch: it belongs to another model.
+        """
+        handle = None if adapter is None else adapter._handle.value
+        check(self.model._lib.sslm_seq_set_adapter(self._handle.value, handle), "sslm_seq_set_adapter")
+        self._bound[:] = [] if adapter is None else [adapter]
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The bound adapter."""
+        return self._bound[0] if self._bound else None
 
     def reset(self) -> None:
         """Empties the sequence; its pages stay reserved."""

@@ -119,3 +119,26 @@ class QuantizedModel:
     DGC1: tuple[int, int] | None = (1 << 30, -46)  # damped-greedy scale (m, e)
     tokenizer: Any = None  # the tokenizer tables, see convert/tokenizer.py; None: no tokenizer
     provenance: dict[str, Any] = field(default_factory=dict)  # JSON-serialisable
+
+
+# The projections that an adapter may change, named as the fields of `Layer`, in the order of the artifact.
+TARGETS = ("WQ", "WK", "WV", "WO", "WG", "WU", "WD")
+
+
+@dataclass
+class LowRank:
+    """One LoRA pair; alpha is folded into B by the converter (docs/numerics.md, section 11)."""
+
+    A: MatrixW8  # [rank, inputs]
+    B: MatrixW8  # [outputs, rank]
+
+
+@dataclass
+class Adapter:
+    """LoRA pairs of every layer: `layers[i]` maps a name of `TARGETS` to its pair."""
+
+    layers: list[dict[str, LowRank]] = field(default_factory=list)
+
+    def of(self, layer: int, target: str) -> LowRank | None:
+        """The pair of one target, or None where the adapter leaves it alone."""
+        return self.layers[layer].get(target) if layer < len(self.layers) else None

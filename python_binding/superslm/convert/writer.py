@@ -17,7 +17,18 @@ from typing import BinaryIO
 import numpy as np
 
 from .. import artifact as fmt
-from .quantized import BLOCK, Layer, Matrix, MatrixW4, MatrixW8, Norm, QuantizedModel, padded
+from .quantized import (
+    BLOCK,
+    TARGETS,
+    Adapter,
+    Layer,
+    Matrix,
+    MatrixW4,
+    MatrixW8,
+    Norm,
+    QuantizedModel,
+    padded,
+)
 
 Progress = Callable[[int, int], None]  # bytes written so far, bytes in all
 
@@ -59,19 +70,35 @@ def write_artifact(
     tail = {"TOKN": _tokenizer(model), "DGC1": None if model.DGC1 is None else fmt.SCALE.pack(*model.DGC1)}
     tail["PROV"] = _json(model.provenance)
     contents = {**small, "DATA": None, **{name: data for name, data in tail.items() if data is not None}}
-    sections = _place({name: data_size if data is None else len(data) for name, data in contents.items()})
-    total = sections[-1].end
-    with _replacing(path) as file:
-        _write_head(file, sections, bytes(64))
-        for section in sections:
-            data = contents[section.name]
-            if data is not None:
-                _write_at(file, section.offset, data)
-            else:
-                _write_tensors(file, section.offset, tensors, offsets, progress, total)
-        _seal(file, sections)
-    if progress is not None:
-        progress(total, total)
+    _write_file(path, fmt.KIND_MODEL, contents, (tensors, offsets, data_size), progress)
+
+
+def write_adapter(
+    adapter: Adapter, base_digest: bytes, path: str | PathLike[str], *, provenance: dict | None = None
+) -> None:
+    """Writes an adapter file (docs/adapter_format.md); it appears under its name only when it is whole.
+
+    Args:
+        adapter: the LoRA pairs.
+        base_digest: model digest of the model they were made for, 32 bytes.
+        path: the file to write.
+        provenance: JSON-serialisable remarks about the origin.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    tensors = [
+        _tensor(getattr(layer[name], half), fmt.ADAPTER_ROLES[name, half], i, f"layer {i} {half} of {name}")
+        for i, layer in enumerate(adapter.layers)
+        for name in TARGETS
+        if name in layer
+        for half in "AB"
+    ]
+    table, offsets, data_size = _tensor_table(tensors)
+    contents = {"BASE": fmt.BASE.pack(base_digest), "TENS": table, "DATA": None}
+    if provenance:
+        contents["PROV"] = _json(provenance)
+    _write_file(path, fmt.KIND_ADAPTER, contents, (tensors, offsets, data_size), None)
 
 
 def set_golden_record(path: str | PathLike[str], record: fmt.GoldenRecord) -> None:
@@ -121,6 +148,31 @@ def set_section(
         for section in sections[len(model) :]:
             _write_at(file, section.offset, tail[section.name])
         _seal(file, sections)
+
+
+def _write_file(
+    path: str | PathLike[str],
+    kind: int,
+    contents: dict[str, bytes | None],
+    data: tuple[list[_Tensor], list[list[int]], int],
+    progress: Progress | None,
+) -> None:
+    """Writes all sections in order; the one without bytes takes the tensors (with their offsets and size)."""
+    tensors, offsets, data_size = data
+    sizes = {name: data_size if part is None else len(part) for name, part in contents.items()}
+    sections = _place(sizes, kind)
+    total = sections[-1].end
+    with _replacing(path) as file:
+        _write_head(file, sections, bytes(64), kind)
+        for section in sections:
+            part = contents[section.name]
+            if part is not None:
+                _write_at(file, section.offset, part)
+            else:
+                _write_tensors(file, section.offset, tensors, offsets, progress, total)
+        _seal(file, sections, kind)
+    if progress is not None:
+        progress(total, total)
 
 
 # --- content of the sections ------------------------------------------------------------------------------
@@ -177,9 +229,15 @@ def _tensors(model: QuantizedModel) -> Iterator[_Tensor]:
 
 
 def _tensor(
-    value: Matrix | Norm | np.ndarray, role: int, layer: int, name: str, shape: tuple[int, int]
+    value: Matrix | Norm | np.ndarray,
+    role: int,
+    layer: int,
+    name: str,
+    shape: tuple[int, int] | None = None,
 ) -> _Tensor:
+    """A table entry; a matrix without a given shape is stored in its own."""
     if isinstance(value, (MatrixW8, MatrixW4)):
+        shape = shape or (value.rows, value.cols)
         if (value.rows, value.cols) != shape:
             raise ValueError(f"{name}: shape {(value.rows, value.cols)}, the model needs {shape}")
         kind = fmt.W8 if isinstance(value, MatrixW8) else fmt.W4
@@ -255,11 +313,11 @@ def _tensor_table(tensors: list[_Tensor]) -> tuple[bytes, list[list[int]], int]:
 # --- the file ---------------------------------------------------------------------------------------------
 
 
-def _place(sizes: dict[str, int]) -> list[fmt.Section]:
+def _place(sizes: dict[str, int], kind: int) -> list[fmt.Section]:
     """Sections in file order at their offsets."""
     sections, end = [], fmt.MODEL_START
     for name, size in sizes.items():
-        flags = fmt.CRITICAL if name in fmt.MODEL_SECTIONS else 0
+        flags = fmt.CRITICAL if name in fmt.NAMED_SECTIONS[kind] else 0
         sections.append(fmt.Section(name, flags, fmt.aligned(end), size))
         end = sections[-1].end
     return sections
@@ -269,9 +327,11 @@ def _entries(sections: list[fmt.Section]) -> bytes:
     return b"".join(fmt.SECTION.pack(s.name.encode("latin-1"), s.flags, s.offset, s.size) for s in sections)
 
 
-def _write_head(file: BinaryIO, sections: list[fmt.Section], digests: bytes) -> None:
+def _write_head(
+    file: BinaryIO, sections: list[fmt.Section], digests: bytes, kind: int = fmt.KIND_MODEL
+) -> None:
     head = fmt.HEADER.pack(
-        fmt.MAGIC, fmt.VERSION, fmt.KIND_MODEL, sections[-1].end, len(sections), 0, digests[:32], digests[32:]
+        fmt.MAGIC, fmt.VERSION, kind, sections[-1].end, len(sections), 0, digests[:32], digests[32:]
     )
     _write_at(file, 0, (head + _entries(sections)).ljust(fmt.MODEL_START, b"\0"))
 
@@ -302,11 +362,11 @@ def _write_tensors(
                 progress(file.tell(), total)
 
 
-def _seal(file: BinaryIO, sections: list[fmt.Section]) -> None:
+def _seal(file: BinaryIO, sections: list[fmt.Section], kind: int = fmt.KIND_MODEL) -> None:
     """Computes both digests from the file's bytes and stores them."""
-    model = [s for s in sections if s.name in fmt.MODEL_SECTIONS]
+    model = [s for s in sections if s.name in fmt.NAMED_SECTIONS[kind]]
     file_digest, model_digest = fmt.compute_digests(file, _entries(model), model[-1].end)
-    _write_head(file, sections, file_digest + model_digest)
+    _write_head(file, sections, file_digest + model_digest, kind)
 
 
 def _copy(source: BinaryIO, target: BinaryIO, count: int) -> None:

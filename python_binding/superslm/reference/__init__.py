@@ -6,8 +6,9 @@
 Each function names its section; nothing here is shared with the engine. Start from `ReferenceModel`.
 """
 
+from superslm.convert.quantized import TARGETS, Adapter, LowRank
+
 from .layer import DIAGNOSTICS, SITES
-from .linear import TARGETS, Adapter, LowRank
 from .model import MID_TOKEN, ReferenceModel, ReferenceSequence
 from .sampling import (
     DEAD_END,

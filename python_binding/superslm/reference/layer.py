@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from superslm.convert.quantized import Layer, QuantizedModel
+from superslm.convert.quantized import Adapter, Layer, QuantizedModel
 
 from .attention import attend, land
-from .linear import Adapter, Dot, lin
+from .linear import Dot, lin
 from .primitives import norm, quant15, rotate, rsh, sat32, silu
 
 # The eight counters of section 4 in its order, then the two diagnostics outside the five counts.

@@ -6,38 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from superslm.convert.quantized import BLOCK, Matrix, MatrixW8, padded
+from superslm.convert.quantized import BLOCK, LowRank, Matrix, MatrixW8, padded
 
 from .primitives import quant15, rsh, sat32
 
 ACTIVATION_BOUND = 16384  # |a| after QUANT15
 QA = 16  # Q format of the inner product of an adapter
-
-# The targets of an adapter, named as the fields of `superslm.convert.quantized.Layer`.
-TARGETS = ("WQ", "WK", "WV", "WO", "WG", "WU", "WD")
-
-
-@dataclass
-class LowRank:
-    """One LoRA pair; alpha is folded into B by the converter (section 11)."""
-
-    A: MatrixW8  # [rank, inputs]
-    B: MatrixW8  # [outputs, rank]
-
-
-@dataclass
-class Adapter:
-    """LoRA pairs of every layer: `layers[i]` maps a name of `TARGETS` to its pair (section 11)."""
-
-    layers: list[dict[str, LowRank]] = field(default_factory=list)
-
-    def of(self, layer: int, target: str) -> LowRank | None:
-        """The pair of one target, or None where the adapter leaves it alone."""
-        return self.layers[layer].get(target) if layer < len(self.layers) else None
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray, largest_product: int) -> np.ndarray:

@@ -10,10 +10,10 @@ from collections.abc import Sequence as Tokens
 
 import numpy as np
 
-from superslm.convert.quantized import QuantizedModel
+from superslm.convert.quantized import Adapter, QuantizedModel
 
 from .layer import LayerPass, five_counts, new_counters
-from .linear import Adapter, Dot, embed, lin
+from .linear import Dot, embed, lin
 from .primitives import norm, quant15, sat32, trigonometry
 from .sampling import greedy
 

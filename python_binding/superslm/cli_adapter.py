@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""`superslm convert-adapter`: a PEFT directory becomes an adapter of one artifact."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from superslm.cli_convert import _check_output, _read_text
+from superslm.cli_output import CommandError, bytes_text, note, progress_bar, seconds
+
+MODULES = dict(zip(("WQ", "WK", "WV", "WO", "WG", "WU", "WD"), "q k v o gate up down".split(), strict=True))
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command and its options."""
+    parser = commands.add_parser(
+        "convert-adapter",
+        help="make an adapter file of a LoRA adapter in PEFT's layout",
+        description="Converts a LoRA adapter for one artifact. Targets: any of q, k, v, o, gate, up, down.",
+    )
+    parser.add_argument(
+        "source", type=Path, metavar="PEFT_DIR", help="holds adapter_config.json and adapter_model.safetensors"
+    )
+    parser.add_argument(
+        "--base", type=Path, required=True, metavar="MODEL", help="the .sslm file it will run on"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="the .sslm file to write"
+    )
+    parser.add_argument(
+        "--calibration-text",
+        type=Path,
+        metavar="FILE",
+        help="UTF-8 text on which the K and V range is checked, in place of the one that ships",
+    )
+    parser.set_defaults(function=command)
+
+
+def command(options: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    start = time.monotonic()
+    _check_output(options.output, options.base)
+    text = _read_text(options.calibration_text)
+    warnings: list[str] = []
+    try:
+        from superslm.convert.adapter import convert_adapter
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the converter needs the package {error.name}", "Install it with: pip install 'superslm[convert]'"
+        ) from None
+    with progress_bar(f"Converting {options.source.name}") as progress:
+        report = convert_adapter(
+            options.source,
+            options.base,
+            options.output,
+            calibration_text=text,
+            progress=progress,
+            warn=warnings.append,
+        )
+    for warning in warnings:
+        note(warning)
+    low, high = report.ranks
+    print(
+        f"{options.output}: {bytes_text(report.size)}, rank {low if low == high else f'{low} to {high}'} on "
+        f"{' '.join(MODULES[name] for name in report.targets)}, converted in "
+        f"{seconds(time.monotonic() - start)}"
+    )
+    print(f"outside the base's range on the text: {report.k_clipped:.4%} of K, {report.v_clipped:.4%} of V")
+    return 0

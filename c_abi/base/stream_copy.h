@@ -19,12 +19,14 @@ namespace superslm::base {
 // Whole cache lines of the target are written past the cache; call stream_fence() after the last one.
 inline void stream_copy(uint8_t* to, const uint8_t* from, size_t bytes) {
   constexpr size_t kLine = 64;
+  constexpr size_t kAhead = 1024;  // what is read soon is fetched past the cache too; a hint, never a fault
   size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
   if (head > bytes) head = bytes;
   std::memcpy(to, from, head);
   to += head;
   from += head;
   for (bytes -= head; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
+    _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead, _MM_HINT_NTA);
     const __m128i* source = reinterpret_cast<const __m128i*>(from);
     __m128i* target = reinterpret_cast<__m128i*>(to);
     const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);

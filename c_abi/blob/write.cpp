@@ -56,7 +56,7 @@ void write_common(const Format& format, const ModelFacts& facts, const Content& 
   std::memcpy(out + kModelDigestAt, facts.model_digest, kDigestBytes);
   store_le<uint32_t>(out + kPrecisionAt, precision_code(facts));
   store_le<uint64_t>(out + kSchemaHashAt, content.schema_hash);
-  store_le<uint32_t>(out + kWalkStateAt, content.schema_hash == 0 ? decode::kNoWalkState : state.walk_state);
+  store_le<uint32_t>(out + kWalkStateAt, state.walk_state);
   store_le<uint64_t>(out + kAdapterAt, 0);
   store_le<int64_t>(out + kLengthAt, state.length);
   store_le<uint32_t>(out + kLayerIndexAt, static_cast<uint32_t>(state.layer_index));

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""The documentation tells the truth: links resolve, blocks run, signatures and examples are as they are."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import abi_header
+import check_abi
+import dev
+import pytest
+
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "plugin_host/**/*.md")
+    for path in dev.ROOT.glob(pattern)
+)
+NAMES = [str(path.relative_to(dev.ROOT)) for path in PAGES]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a page whose info string is `language`."""
+    return [text for info, text in FENCE.findall(path.read_text("utf-8")) if info.strip() == language]
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that a page's headings get."""
+    text = FENCE.sub("", path.read_text("utf-8"))
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(plain)
+    return found
+
+
+def links(path: Path) -> Iterator[str]:
+    """The targets of a page's links, code left out."""
+    text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", path.read_text("utf-8")))
+    yield from LINK.findall(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    page = dev.ROOT / name
+    broken = []
+    for target in links(page):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (page.parent / file).resolve() if file else page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(target)
+    assert not broken, f"{name}: {', '.join(broken)}"
+
+
+def test_the_map_of_the_documentation_names_every_page() -> None:
+    named = {(dev.ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(dev.ROOT / "docs/README.md")}
+    docs = {path for path in PAGES if path.parent == dev.ROOT / "docs" and path.name != "README.md"}
+    assert not docs - named
+
+
+@functools.cache
+def headers() -> abi_header.Header:
+    return abi_header.read(check_abi.INCLUDE, (*abi_header.FROZEN_HEADERS, *abi_header.EXTENSION_HEADERS))
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_every_verb_of_the_headers_stands_in_the_api_page_and_no_other() -> None:
+    assert check_abi.check_docs(headers()) == []
+
+
+def test_the_signatures_of_the_api_page_are_those_of_the_headers() -> None:
+    text = "".join((check_abi.INCLUDE / "superslm" / name).read_text() for name in ("sslm_abi.h", "sslm_ext.h"))
+    declared = {words(match) for match in re.findall(r"SUPERSLM_API\s+([^;{]*\([^;]*?\);)", text)}
+    shown = {words(block) for block in blocks(dev.ROOT / "docs/api.md", "c")}
+    assert len(declared) == len(headers().functions)
+    assert declared - shown == set() and shown - declared == set()
+
+
+def test_the_statuses_of_the_api_page_are_those_of_the_header() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(SSLM_\w+)` \|", (dev.ROOT / "docs/api.md").read_text(), re.M)
+    assert rows == [(str(i), f"SSLM_{name}") for i, name in enumerate(check_abi.STATUSES)]
+
+
+@pytest.mark.parametrize(("language", "example"), [("c", "readme_host.c"), ("python", "readme_script.py")])
+def test_the_readme_shows_the_examples_as_they_are(language: str, example: str) -> None:
+    source = (dev.ROOT / "examples" / example).read_text()
+    lines = [line for line in source.splitlines() if "SPDX-" not in line]
+    assert "\n".join(lines).strip() in [block.strip() for block in blocks(dev.ROOT / "README.md", language)]
+
+
+RUNNABLE = [
+    (name, i)
+    for name, page in zip(NAMES, PAGES, strict=True)
+    for i in range(len(blocks(page, "python runnable")))
+]
+
+
+@pytest.mark.parametrize(("name", "index"), RUNNABLE)
+def test_a_block_marked_runnable_runs(name: str, index: int, smollm2_golden: Path, tmp_path: Path) -> None:
+    """Blocks that begin with ```python runnable find SmolLM2 as model.sslm in their folder."""
+    (tmp_path / "model.sslm").symlink_to(smollm2_golden)
+    block = blocks(dev.ROOT / name, "python runnable")[index]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{name}, block {index + 1}:\n{done.stdout}{done.stderr}"
+
+
+def test_python_blocks_are_python() -> None:
+    for name, page in zip(NAMES, PAGES, strict=True):
+        for block in [*blocks(page, "python"), *blocks(page, "python runnable")]:
+            compile(block, name, "exec")
+
+
+def test_the_diagrams_are_what_the_script_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import make_pictures
+
+    monkeypatch.setattr(make_pictures, "PICTURES", tmp_path)
+    make_pictures.draw_sharing()
+    make_pictures.draw_cohort()
+    for drawn in tmp_path.glob("*.svg"):
+        assert drawn.read_text() == (dev.ROOT / "docs/pictures" / drawn.name).read_text(), drawn.name
+
+
+def test_commands_of_the_documentation_exist() -> None:
+    """Every `tools/NAME.py` and every `superslm COMMAND` that a page names is there."""
+    from superslm.cli import parser
+
+    actions = parser()._subparsers._group_actions  # type: ignore[union-attr]
+    commands = set(actions[0].choices)
+    for name, page in zip(NAMES, PAGES, strict=True):
+        text = page.read_text("utf-8")
+        for tool in re.findall(r"\btools/(\w+\.py)\b", text):
+            assert (dev.ROOT / "tools" / tool).is_file(), f"{name} names tools/{tool}"
+        for command in re.findall(r"(?:^    |`)superslm ([a-z][a-z-]*)\b", text, re.M):
+            assert command in commands, f"{name} names superslm {command}"
+
+
+def test_the_rooms_include_what_the_architecture_page_says() -> None:
+    text = (dev.ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| ([^|]*) \|$", text.partition("## Rooms of the library")[2], re.M)
+    rooms = {path.name for path in (dev.ROOT / "c_abi").iterdir() if path.is_dir()}
+    allowed = {name: rooms if said == "all below" else set(re.findall(r"\w+", said)) for name, said in rows}
+    assert set(allowed) == rooms
+    for room in rooms:
+        sources = [path.read_text() for path in (dev.ROOT / "c_abi" / room).iterdir()]
+        included = {name for source in sources for name in re.findall(r'^#include "(\w+)/', source, re.M)}
+        assert included & rooms - {room} <= allowed[room], f"{room} includes {included & rooms - {room}}"

@@ -15,7 +15,7 @@ namespace superslm::test {
 
 // False when the model is too large for a quick run (its cap or shape was mutated) or the run did not end
 // well.
-inline bool run_forward(const artifact::ModelView& model) {
+inline bool run_forward(const artifact::ModelView& model, const artifact::AdapterView* adapter = nullptr) {
   constexpr size_t kMostBytes = size_t{16} << 20;
   constexpr int32_t kPrompt = 3, kSteps = 2;
   kv::Geometry geometry{model.layer_count, model.kv_heads, model.head_dim, 1, model.cap, model.cap};
@@ -39,11 +39,12 @@ inline bool run_forward(const artifact::ModelView& model) {
   decode::SequenceState state;
   state.residual = residual;
   const int32_t prompt[kPrompt] = {0, model.vocab / 2, model.vocab - 1};
-  bool ok = decode::prefill(engine, state, view, nullptr, prompt, kPrompt);
+  bool ok = decode::prefill(engine, state, view, adapter, prompt, kPrompt);
   for (int32_t i = 0; ok && i < kSteps; ++i) {
     decode::Entry entry;
     entry.state = &state;
     entry.kv = view;
+    entry.adapter = adapter;
     ok = decode::decode_group(engine, &entry, 1, model.layer_count) == 1 &&
          entry.outcome == decode::Outcome::kToken;
   }

@@ -2,14 +2,15 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 // Mutates artifacts in memory, repairs their digests and reads them: each is accepted, or refused with a
 // message that names a section or tensor and a field. An accepted one runs a short forward pass with
-// --decode.
+// --decode. With --base the files are adapters of that model.
 //
-//   artifact_mutate [--decode] [--show] SEED COUNT FILE...
+//   artifact_mutate [--decode] [--show] [--base MODEL] SEED COUNT FILE...
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 
+#include "artifact/adapter_reader.h"
 #include "artifact/container.h"
 #include "artifact/digests.h"
 #include "artifact/reader.h"
@@ -118,7 +119,7 @@ void repair_digests(Bytes file) {
   while (model < count) {
     const uint8_t* entry = file.data + 128 + 32 * model;
     bool known = false;
-    for (const char* id : {"CONF", "LAYR", "TENS", "DATA", "TOKN", "DGC1"})
+    for (const char* id : {"CONF", "LAYR", "BASE", "TENS", "DATA", "TOKN", "DGC1"})
       known = known || std::memcmp(entry, id, 4) == 0;
     if (!known) break;
     end = load_le<uint64_t>(entry + 8) + load_le<uint64_t>(entry + 16);
@@ -282,27 +283,55 @@ struct Tally {
   }
 };
 
-void try_one(uint64_t seed, const char* name, Bytes file, bool decode, Tally& tally) {
+// What the reader under test says of some bytes, and whether a short run over what it accepted ends well.
+struct Verdict {
+  artifact::ReadResult result;
+  bool ran = false;
+};
+
+Verdict read_model(Bytes file, bool decode, base::Message* why) {
+  artifact::Model model;
+  Verdict verdict{artifact::read(file.data, file.size, &model, why)};
+  if (verdict.result == artifact::ReadResult::ok) {
+    verdict.ran = decode && test::run_forward(model.view);
+    artifact::release(&model);
+  }
+  return verdict;
+}
+
+Verdict read_adapter(const artifact::ModelView& base, Bytes file, bool decode, base::Message* why) {
+  artifact::Adapter adapter;
+  Verdict verdict{artifact::read_adapter(file.data, file.size, base, &adapter, why)};
+  if (verdict.result == artifact::ReadResult::ok) {
+    verdict.ran = decode && test::run_forward(base, &adapter.view);
+    artifact::release(&adapter);
+  }
+  return verdict;
+}
+
+void try_one(uint64_t seed, const char* name, const artifact::ModelView* base, Bytes file, bool decode,
+             Tally& tally) {
   const size_t shift = seed % 4;  // any alignment
+  const size_t heap_before = heap_now;
   auto* block = static_cast<uint8_t*>(std::malloc(file.size + shift));
   if (file.size != 0) std::memcpy(block + shift, file.data, file.size);
   heap_peak = heap_now;
-  artifact::Model model;
+  const Bytes moved{block + shift, file.size};
   base::Message why;
-  const auto result = artifact::read(block + shift, file.size, &model, &why);
+  const Verdict verdict =
+      base != nullptr ? read_adapter(*base, moved, decode, &why) : read_model(moved, decode, &why);
   if (heap_peak > kMaxHeap) fail(seed, name, "used too much heap", why.text);
-  if (result == artifact::ReadResult::ok) {
+  if (verdict.result == artifact::ReadResult::ok) {
     ++tally.accepted;
     if (why.length != 0) fail(seed, name, "was accepted with a message:", why.text);
-    if (decode && test::run_forward(model.view)) ++tally.ran;
-    artifact::release(&model);
+    if (verdict.ran) ++tally.ran;
   } else {
     ++tally.refused;
-    if (result != artifact::ReadResult::rejected) fail(seed, name, "ran out of memory", "");
+    if (verdict.result == artifact::ReadResult::out_of_memory) fail(seed, name, "ran out of memory", "");
     if (!names_field(why.text)) fail(seed, name, "was refused without naming a field:", why.text);
     tally.note(why.text);
   }
-  if (heap_now != 0) fail(seed, name, "left memory behind", why.text);
+  if (heap_now != heap_before) fail(seed, name, "left memory behind", why.text);
   std::free(block);
 }
 
@@ -310,11 +339,19 @@ void try_one(uint64_t seed, const char* name, Bytes file, bool decode, Tally& ta
 
 int main(int argc, char** argv) {
   bool decode = false, show = false;
+  Bytes base_file;
+  artifact::Model base;
   int arg = 1;
   for (; arg < argc && argv[arg][0] == '-'; ++arg) {
     decode = decode || std::strcmp(argv[arg], "--decode") == 0;
     show = show || std::strcmp(argv[arg], "--show") == 0;
+    if (std::strcmp(argv[arg], "--base") != 0) continue;
+    base_file = read_file(argv[++arg]);
+    base::Message why;
+    if (artifact::read(base_file.data, base_file.size, &base, &why) != artifact::ReadResult::ok)
+      fail(0, argv[arg], "is no base:", why.text);
   }
+  const artifact::ModelView* base_view = base_file.data == nullptr ? nullptr : &base.view;
   if (argc - arg < 3) return 2;
   const uint64_t seed = std::strtoull(argv[arg], nullptr, 10),
                  count = std::strtoull(argv[arg + 1], nullptr, 10);
@@ -326,13 +363,13 @@ int main(int argc, char** argv) {
     const Bytes original = read_file(name);
     const Map map = map_of(original);
     const unsigned long long before = tally.accepted;
-    try_one(0, name, original, decode, tally);
+    try_one(0, name, base_view, original, decode, tally);
     if (tally.accepted != before + 1) fail(0, name, "is refused as it stands", "");
     for (uint64_t i = seed + static_cast<uint64_t>(f); i < seed + count; i += static_cast<uint64_t>(files)) {
       Random random{i};
       const Bytes mutated = mutate(random, original, map);
       const clock_t begin = clock();
-      try_one(i, name, mutated, decode, tally);
+      try_one(i, name, base_view, mutated, decode, tally);
       const clock_t taken = clock() - begin;
       if (taken > slowest) slowest = taken;
       if (taken > 10 * CLOCKS_PER_SEC) fail(i, name, "took more than ten seconds", "");
@@ -340,6 +377,8 @@ int main(int argc, char** argv) {
     }
     std::free(original.data);
   }
+  artifact::release(&base);
+  std::free(base_file.data);
   std::printf("accepted %llu, refused %llu with %d messages, ran %llu, slowest %ld ms\n", tally.accepted,
               tally.refused, tally.distinct, tally.ran, static_cast<long>(slowest / (CLOCKS_PER_SEC / 1000)));
   for (int i = 0; show && i < tally.distinct; ++i) std::printf("  %s\n", tally.messages[i]);

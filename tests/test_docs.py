@@ -160,3 +160,15 @@ def test_the_rooms_include_what_the_architecture_page_says() -> None:
         sources = [path.read_text() for path in (dev.ROOT / "c_abi" / room).iterdir()]
         included = {name for source in sources for name in re.findall(r'^#include "(\w+)/', source, re.M)}
         assert included & rooms - {room} <= allowed[room], f"{room} includes {included & rooms - {room}}"
+
+
+def test_figures_of_a_page_are_replaced_by_what_a_command_printed() -> None:
+    import doc_figures
+
+    page = "before\n<!-- figures a: begin -->\nold\n<!-- figures a: end -->\nafter\n"
+    body = doc_figures.section(["python", "tools/bench.py", "a model.sslm"], "map  1.0 ms\n")
+    new = doc_figures.replaced(page, "a", body)
+    assert "old" not in new and new.startswith("before\n") and new.endswith("-->\nafter\n")
+    assert "    $ python tools/bench.py 'a model.sslm'\n    map  1.0 ms\n" in new
+    with pytest.raises(KeyError):
+        doc_figures.replaced(page, "b", body)

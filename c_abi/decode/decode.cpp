@@ -27,7 +27,7 @@ void place_rows(Engine& engine, const Entry* entries, int32_t count) {
   Scratch& s = engine.scratch;
   for (int32_t i = 0; i < count; ++i) {
     const SequenceState& state = *entries[i].state;
-    int32_t* residual = s.residual + static_cast<size_t>(i) * engine.model->hidden;
+    int32_t* residual = s.residual + static_cast<size_t>(i) * s.residual_stride;
     s.row[i] = Row{residual, state.length, entries[i].kv, entries[i].adapter, {}};
     if (state.layer_index > 0) {
       std::memcpy(residual, state.residual, residual_bytes(engine));

@@ -32,7 +32,7 @@ void place_rows(Engine& engine, int64_t position, const kv::KvView& kv, const ar
                 const int32_t* tokens, int32_t count) {
   Scratch& s = engine.scratch;
   for (int32_t i = 0; i < count; ++i) {
-    int32_t* residual = s.residual + static_cast<size_t>(i) * engine.model->hidden;
+    int32_t* residual = s.residual + static_cast<size_t>(i) * s.residual_stride;
     s.row[i] = Row{residual, position + i, kv, adapter, {}};
     forward::embed(*engine.model, tokens[i], residual);
     forward::prepare_rotary(engine, i);

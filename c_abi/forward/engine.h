@@ -47,7 +47,7 @@ struct Scratch {
   int32_t rows = 0;
   int32_t logit_rows = 0;
   Row* row = nullptr;
-  int32_t* residual = nullptr;               // [hidden]
+  int32_t* residual = nullptr;               // [residual_stride]
   int32_t* rotary = nullptr;                 // [head_dim]: cosines, then sines, Q30
   int16_t* activation = nullptr;             // [activation_stride] 15-bit inputs of the next product
   int32_t* activation_shift = nullptr;       // [1]
@@ -69,6 +69,7 @@ struct Scratch {
   uint32_t* candidate_weight = nullptr;      // [vocab]
   int32_t activation_stride = 0;
   int32_t wide_stride = 0;
+  int32_t residual_stride = 0;
 };
 
 // Bytes of scratch for a call shape; 0 when they cannot be represented.

@@ -68,9 +68,13 @@ Target target(const Pass& p, Projection projection, int32_t* out, base::LeArray<
 }
 
 Target residual_target(const Pass& p, Projection projection) {
-  return Target{&p.layer.weights[projection],       projection, nullptr,
-                p.model.residual_exponent,          true,       p.engine.scratch.residual,
-                static_cast<size_t>(p.model.hidden)};
+  return Target{&p.layer.weights[projection],
+                projection,
+                nullptr,
+                p.model.residual_exponent,
+                true,
+                p.engine.scratch.residual,
+                static_cast<size_t>(p.engine.scratch.residual_stride)};
 }
 
 // Runs one projection group and adds the clamps of each row to a site, unless the site is null.

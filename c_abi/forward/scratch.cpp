@@ -34,6 +34,10 @@ class Carver {
 
 int32_t clamp_rows(int32_t wanted) { return wanted < 1 ? 1 : wanted < kMaxRows ? wanted : kMaxRows; }
 int32_t padded(int32_t n) { return (n + kernels::kBlock - 1) / kernels::kBlock * kernels::kBlock; }
+// A row length of whole cache lines, an odd number of them: rows at the same column then share no cache set.
+int32_t spread(int32_t n, int32_t elements_per_line) {
+  return ((n + elements_per_line - 1) / elements_per_line | 1) * elements_per_line;
+}
 int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, Scratch& s) {
@@ -41,8 +45,9 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   const int32_t widest = larger(larger(m.hidden, query), m.mlp);
   s.rows = clamp_rows(larger(shape.max_batch, shape.max_chunk));
   s.logit_rows = clamp_rows(shape.max_batch);
-  s.activation_stride = padded(widest);
-  s.wide_stride = larger(query + 2 * key, 2 * m.mlp);
+  s.activation_stride = spread(padded(widest), 32);
+  s.wide_stride = spread(larger(query + 2 * key, 2 * m.mlp), 16);
+  s.residual_stride = spread(m.hidden, 16);
   const uint64_t rows = static_cast<uint64_t>(s.rows);
   const int32_t group = (m.heads + m.kv_heads - 1) / m.kv_heads;
   const uint64_t shared = static_cast<uint64_t>(group < kSharedHeads ? group : kSharedHeads);
@@ -50,7 +55,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
 
   Carver carver(buffer);
   s.row = carver.take<Row>(rows);
-  s.residual = carver.take<int32_t>(rows, static_cast<uint64_t>(m.hidden));
+  s.residual = carver.take<int32_t>(rows, static_cast<uint64_t>(s.residual_stride));
   s.rotary = carver.take<int32_t>(rows, static_cast<uint64_t>(m.head_dim));
   s.activation = carver.take<int16_t>(rows, static_cast<uint64_t>(s.activation_stride));
   s.activation_shift = carver.take<int32_t>(rows);

@@ -6,12 +6,6 @@
 
 #include <immintrin.h>
 
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC's own intrinsics pass undefined vectors about, and it warns of them.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 #include "kernels/products.h"
 #include "kernels/scalar.h"
 
@@ -108,50 +102,70 @@ struct Rounding {
   __m512i operator()(__m512i x) const { return _mm512_sra_epi64(_mm512_add_epi64(x, half), shift); }
 };
 
-inline void avx512_scale(int64_t* acc, const uint8_t* multipliers, int32_t rows, int32_t shift) {
-  const Rounding first(4), second(shift);
-  for (int32_t r = 0; r < rows; r += 8) {
-    const __mmask8 m = mask8(rows - r);
-    const __m512i w =
-        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(r) * 4));
-    const __m512i x = _mm512_maskz_loadu_epi64(m, acc + r);
-    _mm512_mask_storeu_epi64(acc + r, m, second(_mm512_mullo_epi64(first(x), w)));
-  }
+// Whole vectors are moved plainly, because a masked store is not forwarded to a load; only the last one is
+// masked.
+struct Whole {};
+struct Part {
+  __mmask8 mask;
+};
+
+inline __m512i load64(const int64_t* p, Whole) { return _mm512_loadu_si512(p); }
+inline __m512i load64(const int64_t* p, Part m) { return _mm512_maskz_loadu_epi64(m.mask, p); }
+inline __m512i load32(const void* p, Whole) {
+  return _mm512_cvtepi32_epi64(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+}
+inline __m512i load32(const void* p, Part m) {
+  return _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m.mask, p));
+}
+inline void store64(int64_t* p, __m512i v, Whole) { _mm512_storeu_si512(p, v); }
+inline void store64(int64_t* p, __m512i v, Part m) { _mm512_mask_storeu_epi64(p, m.mask, v); }
+inline void store32(int32_t* p, __m256i v, Whole) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline void store32(int32_t* p, __m256i v, Part m) { _mm256_mask_storeu_epi32(p, m.mask, v); }
+
+// Calls f(i, Whole or Part) for eight elements at a time.
+template <typename F>
+inline void each8(int32_t n, F f) {
+  int32_t i = 0;
+  for (; i + 8 <= n; i += 8) f(i, Whole{});
+  if (i < n) f(i, Part{mask8(n - i)});
 }
 
-// sat32 of int64 lanes; counts those that changed.
-inline __m256i saturate32(__m512i x, __mmask8 m, uint32_t& clipped) {
+inline const uint8_t* at32(const uint8_t* p, int32_t i) {
+  return p + static_cast<size_t>(i) * sizeof(int32_t);
+}
+
+inline void avx512_scale(int64_t* acc, const uint8_t* multipliers, int32_t rows, int32_t shift) {
+  const Rounding first(4), second(shift);
+  each8(rows, [&](int32_t r, auto m) {
+    const __m512i x = first(load64(acc + r, m));
+    store64(acc + r, second(_mm512_mullo_epi64(x, load32(at32(multipliers, r), m))), m);
+  });
+}
+
+// sat32 of int64 lanes; counts those that changed. Missing lanes are 0 and do not change.
+inline __m256i saturate32(__m512i x, uint32_t& clipped) {
   const __m512i top = _mm512_set1_epi64(0x7fffffff), bottom = _mm512_set1_epi64(-0x7fffffff);
   const __m512i y = _mm512_max_epi64(_mm512_min_epi64(x, top), bottom);
-  const __mmask8 changed = _mm512_mask_cmpneq_epi64_mask(m, x, y);
-  if (changed) {
-    for (uint32_t bits = changed; bits != 0; bits &= bits - 1) ++clipped;
-  }
+  const __mmask8 changed = _mm512_cmpneq_epi64_mask(x, y);
+  for (uint32_t bits = changed; bits != 0; bits &= bits - 1) ++clipped;
   return _mm512_cvtepi64_epi32(y);
 }
 
 inline uint32_t avx512_saturate(const int64_t* y, const uint8_t* bias, int32_t rows, int32_t* out) {
   uint32_t clipped = 0;
-  for (int32_t r = 0; r < rows; r += 8) {
-    const __mmask8 m = mask8(rows - r);
-    __m512i x = _mm512_maskz_loadu_epi64(m, y + r);
-    if (bias) {
-      const __m256i b = _mm256_maskz_loadu_epi32(m, bias + static_cast<size_t>(r) * 4);
-      x = _mm512_add_epi64(x, _mm512_cvtepi32_epi64(b));
-    }
-    _mm256_mask_storeu_epi32(out + r, m, saturate32(x, m, clipped));
-  }
+  each8(rows, [&](int32_t r, auto m) {
+    __m512i x = load64(y + r, m);
+    if (bias) x = _mm512_add_epi64(x, load32(at32(bias, r), m));
+    store32(out + r, saturate32(x, clipped), m);
+  });
   return clipped;
 }
 
 inline uint32_t avx512_add(const int64_t* y, int32_t rows, int32_t* x) {
   uint32_t clipped = 0;
-  for (int32_t r = 0; r < rows; r += 8) {
-    const __mmask8 m = mask8(rows - r);
-    const __m512i old = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + r));
-    const __m512i sum = _mm512_add_epi64(old, _mm512_maskz_loadu_epi64(m, y + r));
-    _mm256_mask_storeu_epi32(x + r, m, saturate32(sum, m, clipped));
-  }
+  each8(rows, [&](int32_t r, auto m) {
+    store32(x + r, saturate32(_mm512_add_epi64(load32(x + r, m), load64(y + r, m)), clipped), m);
+  });
   return clipped;
 }
 
@@ -169,39 +183,37 @@ inline void avx512_norm(const int32_t* x, const uint8_t* gains, int32_t n, uint6
   const int32_t s = scalar::norm_shift(avx512_largest(x, n));
   const Rounding part(s), last(30);
   __m512i squares = _mm512_setzero_si512();
-  for (int32_t i = 0; i < n; i += 8) {
-    const __m512i v = part(_mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(mask8(n - i), x + i)));
+  each8(n, [&](int32_t i, auto m) {
+    const __m512i v = part(load32(x + i, m));
     squares = _mm512_add_epi64(squares, _mm512_mul_epi32(v, v));
-  }
+  });
   const scalar::NormFactor f =
       scalar::norm_factor(static_cast<uint64_t>(_mm512_reduce_add_epi64(squares)), s, epsilon);
   const __m512i inverse = _mm512_set1_epi64(f.inverse);
   const Rounding unit_shift(f.shift);
-  for (int32_t i = 0; i < n; i += 8) {
-    const __mmask8 m = mask8(n - i);
-    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
-    const __m512i g = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, gains + static_cast<size_t>(i) * 4));
-    const __m512i unit = unit_shift(_mm512_mullo_epi64(v, inverse));
-    _mm256_mask_storeu_epi32(out + i, m, _mm512_cvtepi64_epi32(last(_mm512_mul_epi32(unit, g))));
-  }
+  each8(n, [&](int32_t i, auto m) {
+    const __m512i unit = unit_shift(_mm512_mullo_epi64(load32(x + i, m), inverse));
+    store32(out + i, _mm512_cvtepi64_epi32(last(_mm512_mul_epi32(unit, load32(at32(gains, i), m)))), m);
+  });
 }
 
 inline int32_t avx512_quantise(const int32_t* y, int32_t n, int16_t* out) {
   uint32_t m = avx512_largest(y, n);
   int32_t shift = 0;
   for (m >>= 14; m != 0; m >>= 1) ++shift;
-  // Adding half may pass the int32 range at the very top, so the shift is taken in two steps: floor plus
-  // round bit.
+  // Adding half may pass the int32 range at the very top, so rounding is floor plus round bit.
   const __m128i count = _mm_cvtsi32_si128(shift), before = _mm_cvtsi32_si128(shift - 1);
-  const __m512i one = _mm512_set1_epi32(1);
-  for (int32_t i = 0; i < n; i += 16) {
-    const __mmask16 k = mask16(n - i);
-    __m512i v = _mm512_maskz_loadu_epi32(k, y + i);
-    if (shift > 0) {
-      v = _mm512_add_epi32(_mm512_sra_epi32(v, count), _mm512_and_si512(_mm512_sra_epi32(v, before), one));
-    }
-    _mm256_mask_storeu_epi16(out + i, k, _mm512_cvtepi32_epi16(v));
+  const __m512i one = _mm512_set1_epi32(shift > 0 ? 1 : 0);
+  const auto round = [&](__m512i v) {
+    return _mm512_cvtepi32_epi16(
+        _mm512_add_epi32(_mm512_sra_epi32(v, count), _mm512_and_si512(_mm512_sra_epi32(v, before), one)));
+  };
+  int32_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), round(_mm512_loadu_si512(y + i)));
   }
+  const __mmask16 k = mask16(n - i);
+  if (k) _mm256_mask_storeu_epi16(out + i, k, round(_mm512_maskz_loadu_epi32(k, y + i)));
   return shift;
 }
 
@@ -211,17 +223,14 @@ inline uint32_t avx512_rotate(int32_t* x, int32_t heads, int32_t head_dim, const
   const int32_t half = head_dim / 2;
   uint32_t clipped = 0;
   for (int32_t h = 0; h < heads; ++h, x += head_dim) {
-    for (int32_t f = 0; f < half; f += 8) {
-      const __mmask8 m = mask8(half - f);
-      const auto load = [m](const int32_t* p) {
-        return _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, p));
-      };
-      const __m512i a = load(x + f), b = load(x + half + f), c = load(cosine + f), s = load(sine + f);
+    each8(half, [&](int32_t f, auto m) {
+      const __m512i a = load32(x + f, m), b = load32(x + half + f, m);
+      const __m512i c = load32(cosine + f, m), s = load32(sine + f, m);
       const __m512i ra = _mm512_sub_epi64(_mm512_mul_epi32(a, c), _mm512_mul_epi32(b, s));
       const __m512i rb = _mm512_add_epi64(_mm512_mul_epi32(b, c), _mm512_mul_epi32(a, s));
-      _mm256_mask_storeu_epi32(x + f, m, saturate32(round(ra), m, clipped));
-      _mm256_mask_storeu_epi32(x + half + f, m, saturate32(round(rb), m, clipped));
-    }
+      store32(x + f, saturate32(round(ra), clipped), m);
+      store32(x + half + f, saturate32(round(rb), clipped), m);
+    });
   }
   return clipped;
 }
@@ -232,27 +241,21 @@ inline uint32_t avx512_land(const int32_t* x, const uint8_t* multipliers, int32_
   const __m512i top = _mm512_set1_epi64(127), bottom = _mm512_set1_epi64(-127);
   uint32_t clipped = 0;
   for (int32_t i = 0; i < n; i += 8) {
-    const __mmask8 m = mask8(n - i);
-    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
-    const __m512i w =
-        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(i) * 4));
-    const __m512i y = round(_mm512_mul_epi32(v, w));
+    const Part m{mask8(n - i)};
+    const __m512i y = round(_mm512_mul_epi32(load32(x + i, m), load32(at32(multipliers, i), m)));
     const __m512i z = _mm512_max_epi64(_mm512_min_epi64(y, top), bottom);
-    for (uint32_t bits = _mm512_mask_cmpneq_epi64_mask(m, y, z); bits != 0; bits &= bits - 1) ++clipped;
-    _mm512_mask_cvtepi64_storeu_epi8(out + i, m, z);
+    for (uint32_t bits = _mm512_cmpneq_epi64_mask(y, z); bits != 0; bits &= bits - 1) ++clipped;
+    _mm512_mask_cvtepi64_storeu_epi8(out + i, m.mask, z);
   }
   return clipped;
 }
 
 inline void avx512_scale_query(const int32_t* x, const uint8_t* multipliers, int32_t n, int32_t* out) {
   const Rounding round(31);
-  for (int32_t i = 0; i < n; i += 8) {
-    const __mmask8 m = mask8(n - i);
-    const __m512i v = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, x + i));
-    const __m512i w =
-        _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, multipliers + static_cast<size_t>(i) * 4));
-    _mm256_mask_storeu_epi32(out + i, m, _mm512_cvtepi64_epi32(round(_mm512_mul_epi32(v, w))));
-  }
+  each8(n, [&](int32_t i, auto m) {
+    const __m512i y = round(_mm512_mul_epi32(load32(x + i, m), load32(at32(multipliers, i), m)));
+    store32(out + i, _mm512_cvtepi64_epi32(y), m);
+  });
 }
 
 // SILU of int32 lanes; the table is clamped at its end, where the result is 0 or the input.
@@ -260,7 +263,9 @@ inline __m256i avx512_sigmoid(__m256i g, const int* table) {
   const __m256i x = _mm256_abs_epi32(g);
   const __mmask8 far = _mm256_cmpge_epu32_mask(x, _mm256_set1_epi32(16 * 65536));
   const __m256i i = _mm256_min_epu32(_mm256_srli_epi32(x, 10), _mm256_set1_epi32(1023));
-  const __m256i low = _mm256_i32gather_epi32(table, i, 4), high = _mm256_i32gather_epi32(table + 1, i, 4);
+  // One gather of neighbouring entries.
+  const __m512i pair = _mm512_i32gather_epi64(i, table, 4);
+  const __m256i low = _mm512_cvtepi64_epi32(pair), high = _mm512_cvtepi64_epi32(_mm512_srli_epi64(pair, 32));
   const __m256i f = _mm256_and_si256(x, _mm256_set1_epi32(1023));
   const __m256i part = _mm256_srli_epi32(_mm256_mullo_epi32(_mm256_sub_epi32(low, high), f), 10);
   const __m256i n = _mm256_mask_set1_epi32(_mm256_sub_epi32(low, part), far, 0);
@@ -273,14 +278,12 @@ inline uint32_t avx512_silu_multiply(int32_t* gate, const int32_t* up, int32_t n
   const int* table = reinterpret_cast<const int*>(sigmoid);
   const Rounding first(30), second(shift);
   uint32_t clipped = 0;
-  for (int32_t i = 0; i < n; i += 8) {
-    const __mmask8 m = mask8(n - i);
-    const __m256i g = _mm256_maskz_loadu_epi32(m, gate + i);
-    const __m512i s = _mm512_cvtepi32_epi64(avx512_sigmoid(g, table));
-    const __m512i silu = first(_mm512_mul_epi32(_mm512_cvtepi32_epi64(g), s));
-    const __m512i u = _mm512_cvtepi32_epi64(_mm256_maskz_loadu_epi32(m, up + i));
-    _mm256_mask_storeu_epi32(gate + i, m, saturate32(second(_mm512_mul_epi32(silu, u)), m, clipped));
-  }
+  each8(n, [&](int32_t i, auto m) {
+    const __m512i g = load32(gate + i, m);
+    const __m512i s = _mm512_cvtepi32_epi64(avx512_sigmoid(_mm512_cvtepi64_epi32(g), table));
+    const __m512i silu = first(_mm512_mul_epi32(g, s));
+    store32(gate + i, saturate32(second(_mm512_mul_epi32(silu, load32(up + i, m))), clipped), m);
+  });
   return clipped;
 }
 

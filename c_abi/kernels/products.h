@@ -12,6 +12,13 @@
 
 #include "kernels/kernels.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC cannot see that a chunk has at least one block, and its AVX-512 intrinsics pass undefined vectors
+// about.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
 namespace superslm::kernels {
 
 namespace {
@@ -294,6 +301,8 @@ class Products {
     spread_scales<kFourBit>(m, row, begin, blocks, scales);
     for (size_t i = 0; i < static_cast<size_t>(blocks); ++i, out += kBlock) {
       Vec w[kParts];
+      // The same block of the next panel, far from here in time.
+      Isa::prefetch(values + i * (kFourBit ? 16 : 32) + kPanelRows * m.value_stride);
       expand<kFourBit>(values, scales, i, w);
       for (int p = 0; p < kParts; ++p) Isa::store(out + p * Isa::kLanes, w[p]);
     }

@@ -278,6 +278,19 @@ def test_chat_remembers_turns_from_a_pipe_and_forgets_them_on_reset(
     assert first == third and "Paris" in second and "unknown command" in err
 
 
+def test_an_interrupt_ends_the_reply_and_not_the_chat(smollm2_golden: Path) -> None:
+    command = [sys.executable, "-u", "-m", "superslm.cli", "chat", str(smollm2_golden), "--max-tokens", "4000"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, env=environment(), **pipes) as process:
+        process.stdin.write(b"Write a very long story about a ship and every one of its sailors.\n")
+        process.stdin.flush()
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(b"What is the capital of France? Answer briefly.\n/quit\n", timeout=120)
+        assert process.returncode == 0 and b"Traceback" not in err
+        assert "Paris" in out.decode()
+
+
 def test_score_ranks_texts(smollm2_golden: Path, capsys: Capture) -> None:
     out = ran(["score", smollm2_golden, "--after", "The capital of France is", " London", " Paris"], capsys)
     first, second = out.splitlines()

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from superslm.sequence import Sequence
 from superslm.structured import Structured
 
 FULL = (ContextCapExceeded, KvBudgetExceeded)
-HELP = "/reset starts over, /quit ends (or Ctrl-D)"
+HELP = "/reset starts over, /quit ends (or Ctrl-D), Ctrl-C ends a reply"
 
 
 def add_parsers(commands: Any) -> None:
@@ -147,10 +149,30 @@ def chat(options: argparse.Namespace) -> int:
 
 
 def _turn(talk: Chat, sequence: Sequence, line: str, max_tokens: int, selection: Any) -> None:
-    _stream(talk.say(line, max_tokens=max_tokens, selection=selection))
+    with _stop_on_interrupt() as stopped:
+        reply = talk.say(line, max_tokens=max_tokens, selection=selection)
+        _stream(_until(stopped, reply))
     stats = sequence.stats()
     if stats.context_length >= stats.limit:
         note(f"all {stats.limit} positions are used; /reset starts over")
+
+
+def _until(stopped: Callable[[], bool], pieces: Iterator[str]) -> Iterator[str]:
+    for piece in pieces:
+        yield piece
+        if stopped():
+            return
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C ends a reply between two tokens, so that the sequence stays as it should be."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _lines() -> Iterator[str]:

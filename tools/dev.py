@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""The one entry point for working on SuperSLM; needs Python 3.11, git and a C++ compiler.
+"""The one entry point for working on SuperSLM; needs Python 3.10, git and a C++20 compiler.
 
     python tools/dev.py demo     build, fetch SmolLM2, convert it and let it answer three prompts
     python tools/dev.py build    the release library and the library for tests
@@ -23,10 +23,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10: pip carries the same parser
+    from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"

@@ -73,33 +73,17 @@ def compile_into(
     """Writes a copy of an artifact with more schemas (`output` may be `path`); returns the section's bytes.
 
     Raises:
-        SchemaError: a source that does not compile.
-        CommandError: a name given twice, or an artifact without a tokenizer.
+        SchemaError: a source that does not compile, or an artifact without a tokenizer.
+        CommandError: a name given twice.
     """
-    from superslm.artifact import CONFIG, Artifact
-    from superslm.convert.schema import Vocabulary, compile_schema, load_source, pack, unpack
-    from superslm.convert.writer import set_section
+    from superslm.convert.schema import add_schemas, load_source
 
     names = [name for name, _ in schemas]
     for name in names:
         if names.count(name) > 1:
             raise CommandError(f"the schema {name!r} is given twice", "Give each its own name.")
     sources = {name: load_source(file, recursion) for name, file in schemas}
-    artifact = Artifact(path)
-    tokenizer, section = artifact.section("TOKN"), artifact.section("SCHM")
-    if tokenizer is None:
-        raise CommandError(f"{path} has no tokenizer", "A schema needs one; convert a model that has it.")
-    vocabulary = Vocabulary.from_section(tokenizer, CONFIG.unpack(artifact.section("CONF"))[6])
-    automata = (
-        {} if section is None else {name: automaton for name, (automaton, _) in unpack(section).items()}
-    )
-    for i, (name, source) in enumerate(sources.items()):
-        progress(i / len(sources), f"Compiling schema {name}")
-        automata[name] = compile_schema(source, vocabulary, name)
-    progress(1.0, "Writing schemas")
-    data = pack(automata)
-    set_section(path, "SCHM", data, output=output)
-    return len(data)
+    return add_schemas(path, sources, output, progress)
 
 
 def add(options: argparse.Namespace) -> int:

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...artifact import CONFIG, Artifact
+from ..writer import set_section
 from .automaton import Dfa, Graph, SchemaError
 from .json_schema import RECURSION, compile_json_schema
 from .patterns import whole
@@ -30,6 +33,7 @@ __all__ = [
     "SchemaError",
     "TokenAutomaton",
     "Vocabulary",
+    "add_schemas",
     "compile_schema",
     "load_source",
     "pack",
@@ -89,6 +93,43 @@ def compile_schema(source: Source, vocabulary: Vocabulary, path: str = "$") -> T
         SchemaError: it cannot be compiled; the message names the part.
     """
     return over_tokens(source.automaton(vocabulary), vocabulary.texts, path)
+
+
+def add_schemas(
+    path: str | os.PathLike[str],
+    sources: Mapping[str, Source],
+    output: str | os.PathLike[str] | None = None,
+    progress: Callable[[float, str], None] | None = None,
+) -> int:
+    """Compiles schemas into an artifact, beside those it has; a name that it has is replaced.
+
+    Args:
+        path: an existing artifact with a tokenizer.
+        sources: what to compile, by name.
+        output: the file to write; default: in place. The model digest stays, so saves and adapters keep working.
+        progress: called with a share of the work and what is being done.
+
+    Returns:
+        The bytes that all schemas of the artifact take.
+
+    Raises:
+        SchemaError: a source that does not compile, or an artifact without a tokenizer.
+        ArtifactError: the file is no intact artifact.
+    """
+    report = progress or (lambda share, text: None)
+    artifact = Artifact(path)
+    tokenizer, section = artifact.section("TOKN"), artifact.section("SCHM")
+    if tokenizer is None:
+        raise SchemaError("the artifact has no tokenizer", str(path), "Convert a model that has one.")
+    vocabulary = Vocabulary.from_section(tokenizer, CONFIG.unpack(artifact.section("CONF"))[6])
+    automata = {} if section is None else {name: automaton for name, (automaton, _) in unpack(section).items()}
+    for i, (name, source) in enumerate(sources.items()):
+        report(i / len(sources), f"Compiling schema {name}")
+        automata[name] = compile_schema(source, vocabulary, name)
+    report(1.0, "Writing schemas")
+    data = pack(automata)
+    set_section(path, "SCHM", data, output=output)
+    return len(data)
 
 
 def load_source(path: str | os.PathLike[str], recursion: int = RECURSION) -> Source:

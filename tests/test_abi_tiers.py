@@ -19,7 +19,9 @@ TIERS = ("sse41", "avx2", "avx512", "avx512vnni", "neon_dotprod")
 
 def weak_symbols(file: Path) -> set[str]:
     """Names that the linker may merge with those of other objects."""
-    text = subprocess.run(["nm", "--defined-only", str(file)], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["nm", "--defined-only", str(file)], capture_output=True, text=True, check=True
+    ).stdout
     fields = [line.split() for line in text.splitlines()]
     return {entry[2] for entry in fields if len(entry) == 3 and entry[1] in "WVu"}
 
@@ -27,8 +29,11 @@ def weak_symbols(file: Path) -> set[str]:
 @pytest.mark.parametrize("variant", ["gcc", "clang", "gcc-O0"])
 def test_no_tier_shares_a_function_with_other_objects(variant: str) -> None:
     folder = dev.build(variant).parent
-    tiers = [path for name in TIERS for path in folder.rglob(f"kernels/{name}.cpp.o")]
+    symbols = {path: weak_symbols(path) for path in folder.rglob("*.o")}
+    tiers = [
+        path for path in symbols if path.parent.name == "kernels" and path.name.partition(".")[0] in TIERS
+    ]
     assert tiers
     for tier in tiers:
-        others = [weak_symbols(path) for path in folder.rglob("*.o") if path != tier]
-        assert weak_symbols(tier) & set().union(*others) == set(), tier
+        others = set().union(*(names for path, names in symbols.items() if path != tier))
+        assert symbols[tier] & others == set(), tier

@@ -67,14 +67,16 @@ def test_a_directory_becomes_an_artifact_that_talks(
     family = FAMILIES[name]
     folder = write_huggingface(family.spec, tmp_path / name, shards=2)
     tokenizer, config = npm_models(family.tokenizer)
-    if family.tokenizer == "qwen3":
-        config = {**config, "chat_template": CHATML}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     target = tmp_path / "model.sslm"
-    assert cli.main(["convert", str(folder), "-o", str(target), "--context-cap", "1000"]) == 0
+    arguments = ["convert", str(folder), "-o", str(target), "--context-cap", "1000"]
+    if family.tokenizer == "qwen3":
+        (tmp_path / "chatml.jinja").write_text(CHATML)
+        arguments += ["--chat-template", str(tmp_path / "chatml.jinja")]
+    assert cli.main(arguments) == 0
     out, err = capsys.readouterr()
-    assert "model.sslm" in out and "1000 positions is beyond the 512" in err
+    assert "model.sslm" in out and "1000 positions is beyond the 512" in err and "no chat format" not in err
 
     for command in (["verify", target], ["run", target, "Hello", "--max-tokens", "4"], ["inspect", target]):
         assert cli.main([str(word) for word in command]) == 0
@@ -87,3 +89,20 @@ def test_a_directory_becomes_an_artifact_that_talks(
             assert model.tokenize(text).tolist() == ids, text
         assert model.detokenize(model.chat_ids("user")) == family.user
         assert model.info.stop_ids and model.info.cap == 1000
+
+
+def test_a_template_that_cannot_be_expressed_is_reported_and_not_approximated(
+    library_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_huggingface(FAMILIES["qwen3"].spec, tmp_path / "model")
+    tokenizer, config = npm_models("qwen3")
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    shouting = CHATML.replace("m['content']", "(m['content'] | upper)")
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": shouting}))
+    target = tmp_path / "model.sslm"
+    assert cli.main(["convert", str(folder), "-o", str(target)]) == 0
+    assert "no chat format: the template drops, repeats or changes" in capsys.readouterr().err
+    assert cli.main(["run", str(target), "Hello", "--chat"]) == 1
+    assert "has no chat format" in capsys.readouterr().err
+    assert cli.main(["inspect", str(target)]) == 0
+    assert "the template drops, repeats or changes" in capsys.readouterr().out.replace("\n", " ")

@@ -70,6 +70,12 @@ def add_parser(commands: Any) -> None:
     )
     cli_schema.add_recursion(parser)
     parser.add_argument(
+        "--chat-template",
+        type=Path,
+        metavar="FILE",
+        help="Jinja template in place of the model's own, for one that the artifact cannot express",
+    )
+    parser.add_argument(
         "--export-record", type=Path, metavar="FILE", help="write the calibration record as JSON"
     )
     parser.set_defaults(function=command)
@@ -81,11 +87,11 @@ def command(options: argparse.Namespace) -> int:
     _check_output(options.output, options.source)
     if options.export_record is not None:
         _check_output(options.export_record, options.source)
-    text = _read_text(options.calibration_text)
+    text, template = _read_text(options.calibration_text), _read_text(options.chat_template)
     record = _read_record(options.calibration_record)
     warnings: list[str] = []
     with progress_bar(f"Converting {options.source.name}") as progress:
-        model = _integers(options, text, record, progress, warnings)
+        model = _integers(options, text, template, record, progress, warnings)
         with _replacing(options.output) as path:
             _write(model, path, progress)
             if options.schema:
@@ -100,13 +106,21 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _integers(
-    options: argparse.Namespace, text: str | None, record: Any, progress: Progress, warnings: list[str]
+    options: argparse.Namespace,
+    text: str | None,
+    template: str | None,
+    record: Any,
+    progress: Progress,
+    warnings: list[str],
 ) -> Any:
     try:
-        from superslm.convert.pipeline import convert
+        from superslm.convert.pipeline import convert, load_checkpoint
 
-        return convert(
-            options.source,
+        checkpoint = load_checkpoint(options.source)
+        if template is not None:
+            checkpoint.use_chat_template(template)
+        model = convert(
+            checkpoint,
             weights=options.weights,
             context_cap=options.context_cap,
             keep_8bit=options.keep_8bit,
@@ -117,8 +131,13 @@ def _integers(
         )
     except ModuleNotFoundError as error:  # the readers of a format are imported when it is met
         raise CommandError(
-            f"the converter needs the package {error.name}", "Install it with: pip install 'superslm[convert]'"
+            f"the converter needs the package {error.name}",
+            "Install it with: pip install 'superslm[convert]'",
         ) from None
+    reason = model.provenance["tokenizer"]["no_chat"]
+    if reason is not None:
+        warnings.append(f"The artifact has no chat format: {reason}. --chat-template takes another template.")
+    return model
 
 
 def _write(model: Any, path: Path, progress: Progress) -> None:

@@ -105,6 +105,12 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
+    def use_chat_template(self, template: str) -> None:
+        """Puts a Jinja template in the place of the model's own."""
+        self.chat_template = template
+        if self.gguf_metadata is not None:
+            self.gguf_metadata["tokenizer.chat_template"] = template
+
     def layer(self, index: int) -> dict[str, FloatTensor]:
         """The tensors of one layer by their short names (`WQ`, `N1`, ...)."""
         prefix = f"layer{index}."

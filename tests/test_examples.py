@@ -93,6 +93,12 @@ def test_the_host_of_the_readme_is_short() -> None:
     assert sum(bool(line) and not line.startswith("#") for line in script) <= 10
 
 
+@pytest.mark.parametrize("name", ["readme_host.c", "readme_script.py"])
+def test_the_readme_shows_the_programs_that_are_tested(name: str) -> None:
+    lines = (EXAMPLES / name).read_text().splitlines()[2:]  # without the licence lines
+    assert "\n".join(lines).strip() in (dev.ROOT / "README.md").read_text()
+
+
 def test_the_script_of_the_readme_talks(smollm2_golden: Path) -> None:
     text = output(sys.executable, EXAMPLES / "readme_script.py", smollm2_golden)
     assert text.count("> ") == 2 and len(text) > 80

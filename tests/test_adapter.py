@@ -144,19 +144,6 @@ def test_pairs_of_different_ranks_in_some_layers_only_equal_the_witness(
     pair.compare(path)
 
 
-def test_an_adapter_of_zeros_gives_the_bits_of_the_base(
-    pair_of: Callable[..., Pair], tmp_path: Path
-) -> None:
-    pair, spec = pair_of("deep"), AdapterSpec(strength=0.0)
-    path = random_file("deep", pair.path, spec, tmp_path)
-    with pair.model.adapter(path) as adapter, pair.pool.sequence(20) as a, pair.pool.sequence(20) as b:
-        a.set_adapter(adapter)
-        for sequence in (a, b):
-            sequence.prefill([5, 6, 7])
-        assert [a.decode() for _ in range(6)] == [b.decode() for _ in range(6)]
-        assert a.save() == b.save()
-
-
 # ---- cells ----
 
 CELLS = cells_of("cell_adapter")
@@ -178,9 +165,7 @@ def cell_artifacts(
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_cell(
-    cell: str, c_program: Callable[..., Path], cell_artifacts: list[Path], tmp_path: Path
-) -> None:
+def test_cell(cell: str, c_program: Callable[..., Path], cell_artifacts: list[Path], tmp_path: Path) -> None:
     """The promise is the cell's name; a failure names the call and the line."""
     preload = {"LD_PRELOAD": str(compile_preload(tmp_path))}
     assert f"ok {cell}" in run_cell(c_program("cell_adapter"), cell_artifacts, cell, preload)
@@ -258,7 +243,9 @@ def float_rows(checkpoint: Any, ids: list[int]) -> np.ndarray:
     return rows
 
 
-@pytest.mark.parametrize("name", ["deep", "hd64", "gqa7", "partial", "partial_bias", "qknorm", "bias_untied", "odd"])
+@pytest.mark.parametrize(
+    "name", ["deep", "hd64", "gqa7", "partial", "partial_bias", "qknorm", "bias_untied", "odd"]
+)
 def test_the_integer_model_with_an_adapter_is_as_close_to_the_float_one_as_the_base_is(
     name: str, pair_of: Callable[..., Pair], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -320,7 +307,12 @@ def test_speed_of_decode_with_an_adapter_and_of_a_swap(
     path = tmp_path / "adapter.sslm"
     write_for(peft, smollm2_artifact, path)
     with Model.load(smollm2_artifact) as model:
-        with model.adapter(path) as adapter, model.pool() as pool, pool.sequence() as a, pool.sequence(99) as b:
+        with (
+            model.adapter(path) as adapter,
+            model.pool() as pool,
+            pool.sequence() as a,
+            pool.sequence(99) as b,
+        ):
             for sequence in (a, b):
                 sequence.prefill([1, 2, 3])
             a.set_adapter(adapter)
@@ -337,5 +329,8 @@ def test_speed_of_decode_with_an_adapter_and_of_a_swap(
                 a.set_adapter(None if turn % 2 == 0 else adapter)
             swap = (time.perf_counter() - start) / 100
         with capsys.disabled():
-            print(f"\nrank 16 on all seven: decode takes {statistics.median(ratios):.3f} of the base's time; ", end="")
+            print(
+                f"\nrank 16 on all seven: decode takes {statistics.median(ratios):.3f} of the base's time; ",
+                end="",
+            )
             print(f"a swap {1e6 * swap:.1f} us")

@@ -113,10 +113,12 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
         at += values.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as stream:
+    part = path.with_suffix(".part")  # the tensors may still be mapped from the file itself
+    with part.open("wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for values in tensors.values():
             stream.write(np.ascontiguousarray(values).tobytes())
+    part.replace(path)
 
 
 def merged(checkpoint: Checkpoint, adapter: PeftAdapter) -> Checkpoint:

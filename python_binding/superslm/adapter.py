@@ -25,9 +25,7 @@ class Adapter(Closable):
     def __init__(self, model: Model, data: np.ndarray, name: str = "<bytes>") -> None:
         self.model, self.name = model, name
         lib, handle = model._lib, _abi.sslm_adapter()
-        status = lib.sslm_adapter_map(
-            address_of(data), data.size, model._handle.value, ctypes.byref(handle)
-        )
+        status = lib.sslm_adapter_map(address_of(data), data.size, model._handle.value, ctypes.byref(handle))
         if status != 0:
             check(status, "sslm_adapter_map", f"{name}: {_why_refused(model, data)}")
         self._handle = Handle(

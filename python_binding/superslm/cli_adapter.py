@@ -23,7 +23,10 @@ def add_parser(commands: Any) -> None:
         description="Converts a LoRA adapter for one artifact. Targets: any of q, k, v, o, gate, up, down.",
     )
     parser.add_argument(
-        "source", type=Path, metavar="PEFT_DIR", help="holds adapter_config.json and adapter_model.safetensors"
+        "source",
+        type=Path,
+        metavar="PEFT_DIR",
+        help="holds adapter_config.json and adapter_model.safetensors",
     )
     parser.add_argument(
         "--base", type=Path, required=True, metavar="MODEL", help="the .sslm file it will run on"
@@ -50,7 +53,8 @@ def command(options: argparse.Namespace) -> int:
         from superslm.convert.adapter import convert_adapter
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the converter needs the package {error.name}", "Install it with: pip install 'superslm[convert]'"
+            f"the converter needs the package {error.name}",
+            "Install it with: pip install 'superslm[convert]'",
         ) from None
     with progress_bar(f"Converting {options.source.name}") as progress:
         report = convert_adapter(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,11 +86,11 @@ def convert_adapter(
         }
         write_adapter(adapter, bytes.fromhex(model.info.model_digest), path, provenance=provenance)
         k, v = landing_rates(model, path, ids, lambda f, text: report(0.3 + 0.7 * f, text))
-        check_landing(k, v)
+        found = {name for layer in adapter.layers for name in layer}
+        check_landing(k, v, found)
         os.replace(path, target)
-    found = {name for _, name in peft.pairs}
     return AdapterReport(
-        len(peft.pairs),
+        sum(map(len, adapter.layers)),
         tuple(name for name in TARGETS if name in found),
         (ranks[0], ranks[-1]),
         k,
@@ -100,7 +100,7 @@ def convert_adapter(
 
 
 def quantize_adapter(peft: PeftAdapter, base: QuantizedModel, progress: Progress | None = None) -> Adapter:
-    """The integer pairs of a float adapter for a base, whose matrices are not needed.
+    """The integer pairs of a float adapter for a base, whose matrices are not needed; pairs of zeros are left out.
 
     Args:
         peft: the float adapter.
@@ -125,6 +125,8 @@ def quantize_adapter(peft: PeftAdapter, base: QuantizedModel, progress: Progress
                 where,
                 "Give the base the adapter was trained on.",
             )
+        if not pair.a.read().any() or not pair.b.read().any():
+            continue  # it changes nothing, such as a B that training never reached
         A = quantize_matrix(pair.a, "w8")
         B = quantize_matrix(_scaled(pair, orders.get(name)), "w8")
         check_linear(A, source, QA, f"A of {where}")
@@ -132,6 +134,10 @@ def quantize_adapter(peft: PeftAdapter, base: QuantizedModel, progress: Progress
         layers[index][name] = LowRank(A, B)
         if progress is not None:
             progress((done + 1) / len(peft.pairs), f"Quantising {where}")
+    if not any(layers):
+        raise ConvertError(
+            "every pair is zero, so it changes nothing", peft.name, "Train the adapter before converting it."
+        )
     return Adapter(layers)
 
 
@@ -197,16 +203,19 @@ def landing_rates(
     return float(k), float(v)
 
 
-def check_landing(k: float, v: float) -> None:
+def check_landing(k: float, v: float, targets: Collection[str]) -> None:
     """Raises ConvertError when too many K or V values leave the range the base was calibrated for."""
     for name, share in (("K", k), ("V", v)):
-        if share > MOST_CLIPPED:
-            raise ConvertError(
-                f"with the adapter {share:.2%} of the {name} values leave the range that the base was "
-                f"calibrated for, at most {MOST_CLIPPED:.1%} may",
-                "calibration text",
-                f"Train without {name.lower()}_proj among the targets, or with a smaller lora_alpha.",
-            )
+        if share <= MOST_CLIPPED:
+            continue
+        raise ConvertError(
+            f"with the adapter {share:.2%} of the {name} values leave the range that the base was calibrated "
+            f"for, at most {MOST_CLIPPED:.1%} may",
+            "calibration text",
+            f"Train without {name.lower()}_proj among the targets, or with a smaller lora_alpha."
+            if f"W{name}" in targets
+            else "Train with a smaller lora_alpha, or convert the base with a calibration text nearer to its use.",
+        )
 
 
 def _ids(model: Model, text: str | None) -> np.ndarray:
@@ -229,7 +238,9 @@ def _chat(model: Model, turns: list[dict[str, str]]) -> str:
     """A conversation in the model's chat format."""
     parts = [] if turns[0]["role"] == "system" else [model.detokenize(model.chat_ids("system", "opening"))]
     for turn in turns:
-        before, after = (model.detokenize(model.chat_ids(turn["role"], side)) for side in ("prefix", "suffix"))
+        before, after = (
+            model.detokenize(model.chat_ids(turn["role"], side)) for side in ("prefix", "suffix")
+        )
         parts.append(before + turn["content"] + after)
     return "".join(parts)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from .checkpoint import ConvertError, FloatTensor
 from .digest import files_sha256
+from .quantized import TARGETS
 from .source_huggingface import read_safetensors
 
 MODULES = {
@@ -94,7 +95,7 @@ def load_peft(folder: str | Path) -> PeftAdapter:
         modules[key][found["half"]] = tensor
     if not modules:
         raise ConvertError("it holds no LoRA pair", WEIGHTS, "Train the adapter, and save it again.")
-    pairs = {key: _pair(names[key], modules[key], settings) for key in sorted(modules)}
+    pairs = {key: _pair(names[key], modules[key], settings) for key in sorted(modules, key=_place)}
     base = settings.get("base_model_name_or_path")
     return PeftAdapter(
         name=path.resolve().name,
@@ -102,6 +103,10 @@ def load_peft(folder: str | Path) -> PeftAdapter:
         sha256=files_sha256([config, weights]),
         pairs=pairs,
     )
+
+
+def _place(key: tuple[int, str]) -> tuple[int, int]:
+    return key[0], TARGETS.index(key[1])
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -114,7 +119,9 @@ def _settings(path: Path) -> dict[str, Any]:
             f"Give a directory that PEFT wrote: {CONFIG} and {WEIGHTS}.",
         ) from None
     except (ValueError, OSError) as error:
-        raise ConvertError(f"it cannot be read as JSON ({error})", path.name, "Save the adapter again.") from None
+        raise ConvertError(
+            f"it cannot be read as JSON ({error})", path.name, "Save the adapter again."
+        ) from None
     if not isinstance(settings, dict):
         raise ConvertError("it is not a JSON object", path.name, "Save the adapter again.")
     return settings

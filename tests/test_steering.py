@@ -8,7 +8,11 @@ import ctypes
 import dataclasses
 import hashlib
 import json
+import os
+import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -221,6 +225,22 @@ def test_damped_greedy_equals_its_reference(
         settle(sequence)
 
 
+def test_a_peak_whose_square_alone_overflows_is_a_refused_step(model: Model, pool: PagePool) -> None:
+    """q_b^2 is just above 2^63 and q_c brings the peak back into its domain."""
+    params = damped_params(model, model.info.layers, Damped())
+    params.q_b = 3_037_000_500
+    params.q_c = 1000 - params.q_b**2 + 2**47 - 2000
+    constants = reference_damped.Constants(params.q_ln2, params.q_b, params.q_c)
+    assert 1 <= constants.peak <= 2**47
+    sequence = ready(pool)
+    with pytest.raises(reference_damped.NumericRefusal):
+        reference_damped.choose(sequence.logits(), reference_damped.AntiLm(), constants)
+    handles, out = (type(sequence._handle.value) * 1)(sequence._handle.value), (ctypes.c_int32 * 1)(77)
+    status = model._lib.sslm_decode_step_v2(model._handle.value, handles, 1, params, None, out)
+    assert (status, out[0]) == (26, 77)
+    assert sequence.decode(selection=Damped()) >= 0
+
+
 def test_alpha_zero_is_the_argmax_of_theta(pool: PagePool) -> None:
     """Ties of theta go to the lowest id."""
     constants = reference_damped.Constants.derive(1 << 30, -46)
@@ -351,6 +371,26 @@ def drawn(model: Model, cut: str) -> str:
 
 def test_batches_order_and_slices_change_no_draw(model: Model) -> None:
     assert len({drawn(model, cut) for cut in ("batch", "reversed", "alone", "slices")}) == 1
+
+
+@pytest.mark.parametrize("tier", ["scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni"])
+def test_the_kernel_tier_changes_no_draw(tier: str, model: Model, test_library_path: Path) -> None:
+    """The test library refuses to run on another tier than the one that is named."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    env = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "SUPERSLM_LIBRARY": str(test_library_path),
+        "SSLM_FORCE_TIER": tier,
+    }
+    script = f"import test_steering as t; print(t.drawn(t.Model.load({model.name!r}), 'batch'))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=env, check=False
+    )
+    if done.returncode == -signal.SIGABRT:
+        pytest.skip(f"this processor does not have {tier}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == drawn(model, "batch")
 
 
 def test_bad_sampling_parameters_are_refused_before_anything_moves(model: Model, pool: PagePool) -> None:

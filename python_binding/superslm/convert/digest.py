@@ -11,8 +11,11 @@ from pathlib import Path
 
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of one file."""
+    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def files_sha256(paths: Iterable[Path]) -> str:

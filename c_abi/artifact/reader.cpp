@@ -269,6 +269,7 @@ ReadResult read_model(const Container& c, Model* out, Message* why) {
   const bool ok = read_layers(table, c.layers, &m, out->layers, why) &&
                   read_tokenizer(c.tokenizer, out, why) && read_logit_scale(c.logit_scale, out, why) &&
                   check_golden(c.golden, m, why);
+  out->golden = c.golden.data;
   std::memcpy(m.model_digest, c.model_digest.bytes, 32);
   std::memcpy(m.file_digest, c.file_digest.bytes, 32);
   return ok ? read_schema_section(c.schemas, out, why) : ReadResult::rejected;

@@ -18,6 +18,7 @@ struct Model {
   LayerView* layers = nullptr;    // view.layers, on the heap
   SchemaView* schemas = nullptr;  // [schema_count], on the heap
   int32_t schema_count = 0;
+  const uint8_t* golden = nullptr;  // the GOLD section, checked; null without one
   bool has_tokenizer = false;
   text::Tokenizer tokenizer;
   base::DampedConstants damped;  // where view.has_logit_scale

@@ -85,6 +85,24 @@ SSLM_LAYOUT_FIELD(sslm_ext_sample_params, inverse_temperature, 16);
 SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned, 32);
 SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned_count, 72);
 
+/* What a self-check found, see sslm_ext_self_check. */
+#define SSLM_EXT_SELF_CHECK_VERIFIED 0       /* tokens, logits and K/V bytes are as recorded */
+#define SSLM_EXT_SELF_CHECK_TOKEN_DIFFERS 1  /* token `tokens` (from 0) is `computed`, not `recorded` */
+#define SSLM_EXT_SELF_CHECK_DIGEST_DIFFERS 2 /* all tokens agree, logits or K/V bytes behind them do not */
+
+/* The caller sets struct_size; fields are only appended. */
+typedef struct sslm_ext_self_check_out {
+  uint32_t struct_size;    /* sizeof(sslm_ext_self_check_out) */
+  int32_t verdict;         /* SSLM_EXT_SELF_CHECK_* */
+  int32_t tokens;          /* leading tokens that agree, 0..expected_tokens */
+  int32_t expected_tokens; /* tokens of the record */
+  int32_t recorded;        /* the record's token compared last */
+  int32_t computed;        /* this machine's token in its place */
+} sslm_ext_self_check_out;
+
+SSLM_LAYOUT_SIZE(sslm_ext_self_check_out, 24);
+SSLM_LAYOUT_FIELD(sslm_ext_self_check_out, computed, 20);
+
 /* SSLM_EXT_VERSION of the library that is loaded. [pure] */
 SUPERSLM_API uint32_t sslm_ext_version(void);
 
@@ -112,6 +130,15 @@ SUPERSLM_API sslm_status sslm_ext_model_check(const void* data, size_t size, cha
  * INVALID_ARGUMENT for a null base or data. [pure] */
 SUPERSLM_API sslm_status sslm_ext_adapter_check(sslm_model base, const void* data, size_t size, char* message,
                                                 size_t* n);
+
+/* Replays the record that the converter stored in the artifact and says whether this machine computes the
+ * same, or where it first differs: for a game's first start on a player's machine. Costs about a hundred
+ * decode steps. `ws` may be null; its hook is used and so checked too. K/V memory of up to cap positions and
+ * one row of logits are taken from the heap and given back. A difference is a verdict, not a refusal.
+ * Refuses: null model or out; a struct_size below this release's; an artifact without a record
+ * (ARTIFACT_REJECTED). [excl: ws] */
+SUPERSLM_API sslm_status sslm_ext_self_check(sslm_model model, sslm_workspace ws,
+                                             sslm_ext_self_check_out* out);
 
 /* Writes the logits (Q16 nats, one per id) from which the next decode step of a sequence that rests ready,
  * after a prefill or adopt, would choose; no schema mask. `*n` is the capacity in ids on entry and the

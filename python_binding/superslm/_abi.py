@@ -43,6 +43,9 @@ SSLM_EXT_CHAT_PREFIX = 0
 SSLM_EXT_CHAT_SUFFIX = 1
 SSLM_EXT_CHAT_OPENING = 2
 SSLM_EXT_TOKENIZE_SPECIAL = 0x1
+SSLM_EXT_SELF_CHECK_VERIFIED = 0
+SSLM_EXT_SELF_CHECK_TOKEN_DIFFERS = 1
+SSLM_EXT_SELF_CHECK_DIGEST_DIFFERS = 2
 
 
 class Status(IntEnum):
@@ -268,6 +271,19 @@ class sslm_ext_sample_params(Structure):
     ]
 
 
+class sslm_ext_self_check_out(Structure):
+    """Whether this machine computes an artifact's golden record, or where it first differs."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("verdict", c_int32),
+        ("tokens", c_int32),
+        ("expected_tokens", c_int32),
+        ("recorded", c_int32),
+        ("computed", c_int32),
+    ]
+
+
 STRUCTS: tuple[type[Structure], ...] = (
     sslm_parallel_for,
     sslm_config,
@@ -278,6 +294,7 @@ STRUCTS: tuple[type[Structure], ...] = (
     sslm_seq_kv_stats_out,
     sslm_ext_model_info_out,
     sslm_ext_sample_params,
+    sslm_ext_self_check_out,
 )
 
 _i32p = POINTER(c_int32)
@@ -372,6 +389,7 @@ EXTENSIONS: dict[str, tuple[Any, list[Any]]] = {
     "sslm_ext_model_info": (sslm_status, [sslm_model, POINTER(sslm_ext_model_info_out)]),
     "sslm_ext_model_check": (sslm_status, [c_void_p, c_size_t, _charp, _sizep]),
     "sslm_ext_adapter_check": (sslm_status, [sslm_model, c_void_p, c_size_t, _charp, _sizep]),
+    "sslm_ext_self_check": (sslm_status, [sslm_model, sslm_workspace, POINTER(sslm_ext_self_check_out)]),
     "sslm_ext_seq_logits": (sslm_status, [sslm_model, sslm_seq, sslm_workspace, _i32p, _sizep]),
     # The text may hold NUL characters, so it is a pointer to bytes and not a C string.
     "sslm_ext_tokenize": (sslm_status, [sslm_model, c_char_p, c_size_t, c_uint32, _i32p, _sizep]),

@@ -58,6 +58,17 @@ class ModelInfo:
     model_digest: str
 
 
+@dataclass(frozen=True)
+class Verification:
+    """What a replay of the golden record found."""
+
+    tokens: int  # of the record
+    difference: str | None  # the first one, None: all is as recorded
+
+    def __bool__(self) -> bool:
+        return self.difference is None
+
+
 class Model(Closable):
     """A mapped artifact: immutable, shared by any number of threads.
 
@@ -128,6 +139,29 @@ class Model(Closable):
     def kernel_tier(self) -> str:
         """The kernels this machine runs, such as "avx2"; every tier gives the same bits."""
         return str(self._lib.sslm_ext_kernel_tier().decode())
+
+    def verify(self, workspace: Workspace | None = None) -> Verification:
+        """Replays the artifact's golden record on this machine: true, or the first difference.
+
+        Args:
+            workspace: its job hook is checked too; default: none.
+
+        Raises:
+            ArtifactRejected: the artifact has no golden record.
+        """
+        out = _abi.sslm_ext_self_check_out()
+        out.struct_size = ctypes.sizeof(out)
+        space = None if workspace is None else workspace._handle.value
+        status = self._lib.sslm_ext_self_check(self._handle.value, space, ctypes.byref(out))
+        missing = f"{self.name} has no golden record; convert the model again"
+        check(status, "sslm_ext_self_check", missing if status == _abi.Status.SSLM_ARTIFACT_REJECTED else "")
+        difference = {
+            _abi.SSLM_EXT_SELF_CHECK_VERIFIED: None,
+            _abi.SSLM_EXT_SELF_CHECK_TOKEN_DIFFERS: f"token {out.tokens + 1} of {out.expected_tokens} is "
+            f"{out.computed}, the record has {out.recorded}",
+            _abi.SSLM_EXT_SELF_CHECK_DIGEST_DIFFERS: "all tokens agree, but logits or K/V bytes behind them differ",
+        }[out.verdict]
+        return Verification(out.expected_tokens, difference)
 
     # ---- text ----
 

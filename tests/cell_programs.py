@@ -22,7 +22,7 @@ C_SOURCES = Path(__file__).resolve().parent / "c"
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "cell_arguments": ("cells", "cells_other", "cap32768", "cap32768_hd128", "cap65"),
     "cell_lifecycle": ("cells",),
-    "cell_prefill": ("cells", "cap40"),
+    "cell_prefill": ("cells", "cap40", "sat_gateup"),
     "cell_decode": ("cells", "cells_other", "cap40", "equal_logits"),
     "cell_threads": ("cells",),
     "cell_hook": ("wide",),

@@ -15,7 +15,7 @@ from make_checkpoint import FIXTURES, make_quantized
 from schema_fixtures import with_schemas
 from superslm.convert.writer import write_artifact
 
-PROGRAMS = ("cell_schema", "cell_damped")
+PROGRAMS = ("cell_schema", "cell_damped", "cell_restore")
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,14 @@ def artifacts(
     own = with_schemas(cells, folder / "own.sslm", vocab)
     tables = with_schemas(cells, folder / "tables.sslm", vocab, first=11)
     another = with_schemas(other, folder / "another.sslm", vocab)
+    equal = with_schemas(fixture_artifact("equal_logits"), folder / "equal.sslm", vocab)
     scaleless = folder / "scaleless.sslm"
     write_artifact(dataclasses.replace(make_quantized("tiny", "w8"), DGC1=None), scaleless)
-    return {"cell_schema": [own, tables, another], "cell_damped": [own, scaleless]}
+    return {
+        "cell_schema": [own, tables, another],
+        "cell_damped": [own, scaleless],
+        "cell_restore": [own, another, equal],
+    }
 
 
 @pytest.fixture(scope="module")

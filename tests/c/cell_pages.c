@@ -373,6 +373,27 @@ static void a_prefix_stops_at_its_budget_and_nested_ones_at_their_own(void) {
   OK(sslm_model_unmap(model));
 }
 
+static void a_reset_adopter_has_its_whole_budget_from_position_zero(void) {
+  const sslm_model model = map_artifact(SMALL);
+  pool_memory memory = make_pool(model, PAGE_POOL, 80);
+  const sslm_prefix prefix = frozen_root(model, memory.pool, 150, 0, 1);
+  sslm_seq seq = make_budgeted(model, memory.pool, 100), twin = make_budgeted(model, memory.pool, 100);
+  OK(sslm_seq_adopt_prefix(seq, prefix));
+  CHECK_INT(kv_stats(seq).limit, 250);
+  OK(sslm_seq_reset(seq));
+  CHECK_INT(kv_stats(seq).origin, 0);
+  CHECK_INT(kv_stats(seq).limit, 100);
+  prefill_run(model, seq, 80, 2, NULL);
+  prefill_run(model, twin, 80, 2, NULL);
+  CHECK_SAME(seq, twin);
+  CHECK_INT(TOKENS_UNTIL(KV_BUDGET_EXCEEDED, model, seq, NULL), 21);
+  OK(sslm_seq_release(seq));
+  OK(sslm_seq_release(twin));
+  OK(sslm_prefix_release(prefix));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
 static void a_shared_prefix_of_4000_holds_its_pages_until_the_sharer_resets(void) {
   const sslm_model model = map_artifact(SMALL);
   pool_memory memory = make_pool(model, BLOCK_POOL, 2);
@@ -467,6 +488,7 @@ static const cell cells[] = {
     CELL(a_contiguous_pool_holds_one_page_a_holder_with_the_same_tokens_and_blobs),
     CELL(a_child_needs_a_frozen_parent_and_inherits_its_content),
     CELL(a_prefix_stops_at_its_budget_and_nested_ones_at_their_own),
+    CELL(a_reset_adopter_has_its_whole_budget_from_position_zero),
     CELL(a_shared_prefix_of_4000_holds_its_pages_until_the_sharer_resets),
     CELL(released_pages_hold_poison_where_they_were_written_and_nowhere_else),
     CELL(page_order_and_page_size_change_no_token),

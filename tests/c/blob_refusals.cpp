@@ -180,7 +180,7 @@ void only_the_four_resting_states_exist() {
   f.expect_both<uint32_t>(120, 1, Status::kInvalid);
   f.expect_both<int32_t>(72, 3, Status::kInvalid);
   f.expect_both<uint32_t>(68, 2, Status::kOk);
-  f.expect_both<uint32_t>(68, 3, Status::kInvalid);  // past the last layer
+  f.expect_both<uint32_t>(68, 3, Status::kInvalid);      // past the last layer
   f.expect<int32_t>(f.ssb6, 160, 30, Status::kInvalid);  // an unfinished token at its limit
   f.expect<int32_t>(f.ssb6, 160, 31, Status::kOk);
 }

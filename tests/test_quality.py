@@ -11,7 +11,7 @@ import pytest
 import quality
 from superslm.convert.pipeline import load_checkpoint
 
-PROMPTS = (Path(__file__).parent / "data/divergence_prompts.txt").read_text().splitlines()
+PROMPTS = quality.PROMPTS.read_text(encoding="utf-8").splitlines()
 MEAN_KL = 0.003  # nats per token
 GAP = 0.1  # nats
 
@@ -70,9 +70,6 @@ def test_greedy_replies_leave_the_float_model_only_at_near_ties(
     with Model.load(smollm2_artifact) as model:
         found = quality.first_divergences(model, load_checkpoint(smollm2_gguf), PROMPTS)
     with capsys.disabled():
-        for d in found:
-            where = "none" if d.token is None else f"token {d.token + 1}: float {d.float_choice!r}, integer "
-            where += "" if d.token is None else f"{d.int_choice!r}, gap {d.gap:.4f} nats"
-            print(f"\n{d.prompt}\n    {where}", end="")
+        print("\n" + quality.replies(found))
     assert len(found) == 10
     assert max(d.gap for d in found) < GAP

@@ -8,7 +8,8 @@
 Both models read the same tokens (teacher forcing) in contexts of 512 that start at position 0; no context
 spans two documents. Printed per document and in all: mean KL(float || int) per token in nats, perplexity of
 both and their ratio, agreement of the most probable token, and how many K and V values were clipped. The
-intervals are 95 % bootstrap intervals over blocks of 64 tokens.
+intervals are 95 % bootstrap intervals over blocks of 64 tokens. Then greedy replies to ten fixed prompts are
+compared: the first token that differs, and by how much the float model prefers its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from superslm.convert.float_model import logits as float_logits
 from superslm.convert.pipeline import load_checkpoint
 from superslm.convert.tokenizer import TokenizerSource, hf_tokenizer
 
-HELDOUT = Path(__file__).resolve().parent.parent / "tests/data/heldout"
+DATA = Path(__file__).resolve().parent.parent / "tests/data"
+HELDOUT, PROMPTS = DATA / "heldout", DATA / "divergence_prompts.txt"
 CONTEXT = 512  # positions
 BLOCK = 64  # tokens resampled together
 RESAMPLES = 2000
@@ -240,6 +242,15 @@ def first_divergences(
 # ---- the command ----
 
 
+def replies(found: Sequence[Divergence]) -> str:
+    """The divergences as lines of text."""
+    lines = []
+    for d in found:
+        choice = f"token {(d.token or 0) + 1}: float {d.float_choice!r}, integer {d.int_choice!r}, gap {d.gap:.4f} nats"
+        lines.append(f"{d.prompt}\n    {'the same' if d.token is None else choice}")
+    return "\n".join(lines)
+
+
 def table(figures: dict[str, Figures]) -> str:
     """The figures as lines of text."""
     head = f"{'document':14}{'tokens':>7}{'KL':>9}{'95 %':>18}{'worst':>8}{'ppl':>8}{'ratio':>8}{'95 %':>16}"
@@ -271,7 +282,10 @@ def main() -> int:
     checkpoint = load_checkpoint(options.source)
     with Model.load(options.model) as model, progress_bar("Measuring") as progress:
         figures = measure(model, checkpoint, limit=options.limit, names=options.document, progress=progress)
+        prompts = PROMPTS.read_text(encoding="utf-8").splitlines()
+        found = first_divergences(model, checkpoint, prompts) if model.has_chat else []
     print(table(figures))
+    print(replies(found))
     if options.json:
         parts = {name: part.summary() for name, part in [*figures.items(), ("all", whole(figures))]}
         options.json.write_text(json.dumps(parts, indent=2) + "\n")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""The command line: superslm convert | inspect | verify | run | chat | score | schema.
+"""The command line: superslm convert | inspect | verify | run | chat | score | memory | schema.
 
 Exit codes: 0 done, 1 refused or failed (the reason is on standard error), 2 wrong usage, 130 interrupted.
 """
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from superslm import __version__, cli_adapter, cli_convert, cli_inspect, cli_schema, cli_talk
+from superslm import __version__, cli_adapter, cli_convert, cli_inspect, cli_memory, cli_schema, cli_talk
 from superslm._library import LibraryMismatch, SuperslmError
 from superslm.artifact import ArtifactError
 from superslm.cli_output import CommandError, show_error
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     cli_adapter.add_parser(commands)
     cli_inspect.add_parsers(commands)
     cli_talk.add_parsers(commands)
+    cli_memory.add_parser(commands)
     cli_schema.add_parsers(commands)
     return top
 

@@ -81,7 +81,11 @@ class PagePool(Closable):
 
     def restore(self, blob: bytes, prefix: Prefix | None = None) -> Sequence:
         """The saved sequence, sharing the pages of `prefix` where it is the one the sequence adopted."""
-        return Sequence._restore(self, blob, prefix)
+        return Sequence.restore(self, blob, prefix)
+
+    def restore_prefix(self, blob: bytes, parent: Prefix | None = None) -> Prefix:
+        """The frozen prefix of `Prefix.save`; a nested one needs the parent it names, in this pool."""
+        return Prefix.restore(self, blob, parent)
 
 
 class _Holder(Closable):
@@ -200,6 +204,46 @@ class Prefix(_Holder):
         check(self.model._lib.sslm_prefix_freeze(self._handle.value), "sslm_prefix_freeze")
         return self
 
+    def save(self) -> bytes:
+        """A blob that `PagePool.restore_prefix` rebuilds this frozen prefix from, without computing it again.
+
+        A nested prefix carries its own positions only; restore its parent first. Raises InvalidArgument while
+        it is open.
+        """
+        return _saved(self.model._lib.sslm_ext_prefix_save, self._handle.value, "freeze it before")
+
+    @classmethod
+    def restore(cls, pool: PagePool, blob: bytes, parent: Prefix | None = None) -> Prefix:
+        """The frozen prefix that `save` gave.
+
+        Args:
+            pool: where it draws the pages that its parent does not share.
+            blob: what `save` gave, of this model.
+            parent: of a nested prefix: the frozen prefix of this pool, with the content that the blob names.
+
+        Raises:
+            RestoreModelMismatch: the blob is of another model.
+            InvalidArgument: damaged, or the parent is missing or another.
+            KvPoolExhausted: too few free pages.
+        """
+        lib, handle = pool.model._lib, _abi.sslm_prefix()
+        data = np.frombuffer(blob, np.uint8)
+        check(
+            lib.sslm_ext_prefix_restore(
+                pool.model._handle.value,
+                ctypes.byref(pool._handle.value),
+                address_of(data),
+                data.size,
+                parent._handle.value if parent else None,
+                ctypes.byref(handle),
+            ),
+            "sslm_ext_prefix_restore",
+            f"{data.size} bytes, {'with' if parent else 'without'} a parent",
+        )
+        prefix = cls(pool, handle)
+        prefix.schema, prefix.walk = _walk_of(blob, pool.model)
+        return prefix
+
 
 @dataclass(frozen=True)
 class SequenceStats:
@@ -245,7 +289,8 @@ class Sequence(_Holder):
         return cls(pool, handle)
 
     @classmethod
-    def _restore(cls, pool: PagePool, blob: bytes, prefix: Prefix | None) -> Sequence:
+    def restore(cls, pool: PagePool, blob: bytes, prefix: Prefix | None = None) -> Sequence:
+        """The saved sequence; see `PagePool.restore`."""
         lib, handle = pool.model._lib, _abi.sslm_seq()
         data = np.frombuffer(blob, np.uint8)
         shared = ctypes.c_uint32(0)
@@ -462,12 +507,7 @@ class Sequence(_Holder):
 
     def save(self) -> bytes:
         """A blob that `PagePool.restore` continues from, byte for byte."""
-        n = ctypes.c_size_t(0)
-        save = self.model._lib.sslm_seq_save
-        save(self._handle.value, None, ctypes.byref(n))
-        blob = ctypes.create_string_buffer(n.value)
-        check(save(self._handle.value, blob, ctypes.byref(n)), "sslm_seq_save")
-        return blob.raw[: n.value]
+        return _saved(self.model._lib.sslm_seq_save, self._handle.value)
 
     def stats(self) -> SequenceStats:
         """Budget, length and pages."""
@@ -485,6 +525,15 @@ class Sequence(_Holder):
             out.reserve_pages,
             out.materialized_pages,
         )
+
+
+def _saved(verb: Callable[..., int], handle: Any, remedy: str = "") -> bytes:
+    """What a verb saves: asks it for the size, then for the blob."""
+    n = ctypes.c_size_t(0)
+    verb(handle, None, ctypes.byref(n))
+    blob = ctypes.create_string_buffer(n.value)
+    check(verb(handle, blob, ctypes.byref(n)), verb.__name__, remedy)
+    return blob.raw[: n.value]
 
 
 def _walk_of(blob: bytes, model: Model) -> tuple[str | None, int | None]:

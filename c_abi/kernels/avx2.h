@@ -5,6 +5,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "kernels/attention.h"
 
 namespace superslm::kernels {
@@ -64,22 +66,28 @@ struct Avx2Isa : PlainScales {
     Vec* to = reinterpret_cast<Vec*>(out);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
   }
+  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
+    const Vec ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    const Vec cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    const Vec four = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
+  }
 };
 
 // ---- Int64 lanes ----
 
-// Up to four int32 at any alignment, as int64; missing ones are 0.
+// Up to four int32 at any alignment, as int64; missing ones are 0. A tail goes through memory of its own.
 inline __m256i load4(const void* p, int32_t n) {
-  const int* from = static_cast<const int*>(p);
-  if (n >= 4) return _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-  const __m128i mask = _mm_cmpgt_epi32(_mm_set1_epi32(n), _mm_setr_epi32(0, 1, 2, 3));
-  return _mm256_cvtepi32_epi64(_mm_maskload_epi32(from, mask));
+  int32_t lanes[4] = {};
+  if (n < 4) p = std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(int32_t));
+  return _mm256_cvtepi32_epi64(_mm_loadu_si128(static_cast<const __m128i*>(p)));
 }
 
 inline __m256i load4_wide(const int64_t* p, int32_t n) {
-  if (n >= 4) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  const __m256i mask = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
-  return _mm256_maskload_epi64(reinterpret_cast<const long long*>(p), mask);
+  int64_t lanes[4] = {};
+  if (n < 4) p = static_cast<const int64_t*>(std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(int64_t)));
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
 // The low halves of int64 lanes as int32.
@@ -89,7 +97,9 @@ inline __m128i narrow(__m256i x) {
 
 inline void store4(int32_t* p, int32_t n, __m128i v) {
   if (n >= 4) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), v);
-  _mm_maskstore_epi32(p, _mm_cmpgt_epi32(_mm_set1_epi32(n), _mm_setr_epi32(0, 1, 2, 3)), v);
+  int32_t lanes[4];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(lanes), v);
+  std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(int32_t));
 }
 
 // Rounding shift right of int64 lanes. The arithmetic shift is a logical one of x + 2^63, moved back.

@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 // What must not change a bit: chunks, slices, batches, pages, tasks; and what a failing hook must leave
 // behind.
+#include <atomic>
+#include <thread>
+
 #include "engine_fixture.h"
 #include "forward/linear.h"
 
@@ -149,6 +152,44 @@ void tasks_change_nothing(const RandomModel& model) {
   }
 }
 
+// Eight workers that take tasks as they come.
+void run_on_threads(void*, int32_t count, void (*task)(void*, int32_t), void* task_context) {
+  std::atomic<int32_t> next{0};
+  std::vector<std::thread> workers;
+  for (int i = 0; i < 8; ++i) {
+    workers.emplace_back([&] {
+      for (int32_t index; (index = next.fetch_add(1)) < count;) task(task_context, index);
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+}
+
+void threads_change_nothing(const RandomModel& model) {
+  const ModelView& m = model.view;
+  const std::vector<int32_t> tokens = random_tokens(11, 5, m.vocab);
+  std::string expected;
+  for (int32_t max_tasks : {0, 8, 256}) {
+    Bench bench(m, 3, 8, base::Parallel{run_on_threads, nullptr, max_tasks, true});
+    std::vector<Sequence> batch;
+    batch.reserve(3);
+    for (int32_t i = 0; i < 3; ++i) {
+      Sequence& s = batch.emplace_back(m);
+      s.adapter = model.adapter.layers && i != 1 ? &model.adapter : nullptr;
+      CHECK(prefill(bench, s, tokens, 0, 4));
+      CHECK(prefill(bench, s, tokens, 4, 1));
+    }
+    std::string end;
+    for (int32_t step = 0; step < 4; ++step) {
+      std::vector<decode::Entry> entries;
+      for (Sequence& s : batch) entries.push_back(s.entry());
+      CHECK(decode::decode_group(bench.engine, entries.data(), 3, 1 + step % m.layer_count) == 3);
+    }
+    for (const Sequence& s : batch) end += s.snapshot();
+    if (expected.empty()) expected = end;
+    CHECK(end == expected);
+  }
+}
+
 // Fails every run of a step in turn; the state afterwards must be a resting point, and a retry must end as if
 // nothing had happened.
 void a_failed_hook_leaves_a_resting_point(const RandomModel& model) {
@@ -290,6 +331,8 @@ int main() {
     const RandomModel model(seed++, o);
     test_name = "tasks change nothing";
     tasks_change_nothing(model);
+    test_name = "threads change nothing";
+    threads_change_nothing(model);
     test_name = "a failed hook leaves a resting point";
     a_failed_hook_leaves_a_resting_point(model);
     test_name = "a failed one-token prefill changes nothing";

@@ -22,6 +22,7 @@ from superslm.reference import (
     DEAD_END,
     INV_T_ONE,
     MID_TOKEN,
+    TARGETS,
     ReferenceModel,
     Sampling,
     greedy,
@@ -233,7 +234,7 @@ def test_both_rotations_can_clamp():
     assert counters["rope_q"] > 0 and counters["rope_k"] > 0
 
 
-@pytest.mark.parametrize("targets", [("WQ", "WV"), linear.TARGETS], ids=["q and v", "all"])
+@pytest.mark.parametrize("targets", [("WQ", "WV"), TARGETS], ids=["q and v", "all"])
 def test_an_adapter_equals_unbounded_integers(targets):
     model = random_model(Shape(bias=True, centred=True))
     adapter = random_adapter(model, rank=3, targets=targets)

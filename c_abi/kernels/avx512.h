@@ -89,6 +89,14 @@ struct Avx512Isa {
     __m256i* to = reinterpret_cast<__m256i*>(out);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
   }
+  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
+    const Vec ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const Vec cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    const Vec four = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m256i two = _mm256_add_epi32(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
+  }
 };
 
 // ---- Epilogues of a product ----

@@ -58,6 +58,12 @@ struct SseIsa : PlainScales {
     out[2] += sum(c);
     out[3] += sum(d);
   }
+  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
+    const Vec ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+    const Vec cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
+    _mm_storeu_si128(reinterpret_cast<Vec*>(out),
+                     _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd)));
+  }
 };
 
 template <typename Widen>

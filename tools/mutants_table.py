@@ -100,7 +100,7 @@ def _verbs() -> tuple[Mutant, ...]:
             "c_abi/abi/decode.cpp",
             "if (group.members > 0 && !decode::same_start(*tables.group[0].state, sequence->state)) break;",
             "if (group.members > 0 && tables.group[0].state->ready != sequence->state.ready) break;",
-            "tests/test_bit_equality.py::test_any_batch_gives_each_sequence_its_witness_tokens[deep-w8]",
+            "cell:cell_decode/a_batch_of_sequences_at_different_layers_gives_each_its_solo_result",
         ),
         Mutant(
             "count put-back: a failed layer's clamps stay counted",

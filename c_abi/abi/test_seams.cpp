@@ -26,6 +26,10 @@ SUPERSLM_API void sslm_test_pin_page_positions(int64_t positions) {
 
 SUPERSLM_API uint64_t sslm_test_pool_lock_count(void) { return kv::seams::lock_count.load(); }
 
+SUPERSLM_API uint64_t sslm_test_bytes_touched(void) {
+  return kv::seams::bytes_moved.load() + kv::seams::bytes_filled.load();
+}
+
 SUPERSLM_API sslm_status sslm_test_seq_residual(sslm_seq seq, int32_t* out) {
   const LockedSequence sequence(seq);
   if (!sequence || out == nullptr) return SSLM_INVALID_ARGUMENT;

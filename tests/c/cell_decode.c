@@ -213,10 +213,12 @@ static void a_refusal_keeps_the_entries_before_it_and_leaves_those_after_it_unto
   prefill_run(small, x, 30, 1, NULL);
   decode_token(small, x, NULL);
   prefill_run(small, y, 7, 2, NULL);
-  check_refusal_order(small, x, y, SSLM_KV_BUDGET_EXCEEDED);
+  check_refusal_order(small, x, y, SSLM_KV_BUDGET_EXCEEDED); /* y is ready, they do not advance jointly */
+  check_refusal_order(small, x, y, SSLM_KV_BUDGET_EXCEEDED); /* y is pending as x is */
   prefill_run(capped, full, 40, 1, NULL);
   decode_token(capped, full, NULL);
   prefill_run(capped, other, 7, 2, NULL);
+  check_refusal_order(capped, full, other, SSLM_CONTEXT_CAP_EXCEEDED);
   check_refusal_order(capped, full, other, SSLM_CONTEXT_CAP_EXCEEDED);
   OK(sslm_seq_release(x));
   OK(sslm_seq_release(y));
@@ -256,6 +258,40 @@ static void a_batch_over_a_shared_prefix_gives_each_sequence_its_solo_result(voi
     OK(sslm_seq_release(seqs[1][i]));
   }
   OK(sslm_prefix_release(prefix));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
+static void a_batch_of_sequences_at_different_layers_gives_each_its_solo_result(void) {
+  enum { BATCH = 4, STEPS = 12 };
+  const sslm_model model = map_artifact(SMALL);
+  const int32_t layers = info_of(model).layers;
+  pool_memory memory = make_pool(model, BLOCK_POOL, 2 * BATCH);
+  sslm_seq seqs[2][BATCH]; /* the batch, and each one's solo twin */
+  int32_t i, t, who, budget;
+  for (budget = 1; budget <= layers; ++budget) {
+    for (who = 0; who < 2; ++who) {
+      for (i = 0; i < BATCH; ++i) {
+        seqs[who][i] = make_seq(model, memory.pool);
+        prefill_run(model, seqs[who][i], 3 + i, (uint32_t)i, NULL);
+        if (i > 0) decode_token(model, seqs[who][i], NULL);
+        if (i > 1) rest_mid_token(model, seqs[who][i], (i - 1) % (layers - 1) + 1, NULL);
+      }
+    }
+    for (t = 0; t < STEPS; ++t) {
+      int32_t out[BATCH], alone;
+      OK(step(model, seqs[0], BATCH, budget, NULL, out));
+      for (i = 0; i < BATCH; ++i) {
+        OK(step(model, &seqs[1][i], 1, budget, NULL, &alone));
+        CHECK_INT(out[i], alone);
+      }
+    }
+    for (i = 0; i < BATCH; ++i) {
+      CHECK_SAME(seqs[0][i], seqs[1][i]);
+      OK(sslm_seq_release(seqs[0][i]));
+      OK(sslm_seq_release(seqs[1][i]));
+    }
+  }
   OK(sslm_kv_pool_destroy(memory.pool));
   OK(sslm_model_unmap(model));
 }
@@ -497,6 +533,7 @@ static const cell cells[] = {
     CELL(a_pending_sequence_at_its_limit_is_refused_before_its_row_is_written),
     CELL(a_refusal_keeps_the_entries_before_it_and_leaves_those_after_it_untouched),
     CELL(a_batch_over_a_shared_prefix_gives_each_sequence_its_solo_result),
+    CELL(a_batch_of_sequences_at_different_layers_gives_each_its_solo_result),
     CELL(a_released_sequence_is_minus_three_also_when_its_memory_is_used_again),
     CELL(a_sequence_named_twice_takes_two_steps),
     CELL(a_batch_of_any_size_is_decoded),

@@ -189,7 +189,8 @@ typedef struct world {
   sslm_model model;
   sslm_kv_pool pool;
   sslm_prefix frozen;
-  blob saved;
+  blob saved, saved_plain; /* sequences with a budget and without */
+  blob saved_child;        /* a prefix nested in `frozen` */
   void* buffer;
   size_t buffer_size;
 } world;
@@ -245,6 +246,16 @@ static sslm_status do_restore_shared(const world* w, void** out) {
   return status;
 }
 
+static sslm_status do_restore_plain(const world* w, void** out) {
+  sslm_kv_pool pool = w->pool;
+  return sslm_seq_restore(w->model, &pool, w->saved_plain.bytes, w->saved_plain.size, (sslm_seq*)out);
+}
+static sslm_status do_restore_child(const world* w, void** out) {
+  sslm_kv_pool pool = w->pool;
+  return sslm_ext_prefix_restore(w->model, &pool, w->saved_child.bytes, w->saved_child.size, w->frozen,
+                                 (sslm_prefix*)out);
+}
+
 static sslm_status end_model(void* handle) { return sslm_model_unmap((sslm_model)handle); }
 static sslm_status end_workspace(void* handle) { return sslm_workspace_destroy((sslm_workspace)handle); }
 static sslm_status end_pool(void* handle) { return sslm_kv_pool_destroy((sslm_kv_pool)handle); }
@@ -255,11 +266,25 @@ static const struct {
   creating_verb create;
   sslm_status (*end)(void*);
 } creating_verbs[] = {
-    {do_map, end_model},         {do_workspace, end_workspace}, {do_block_pool, end_pool},
-    {do_page_pool, end_pool},    {do_contiguous, end_pool},     {do_seq, end_seq},
-    {do_budgeted, end_seq},      {do_prefix, end_prefix},       {do_prefix_budgeted, end_prefix},
-    {do_begin_from, end_prefix}, {do_restore, end_seq},         {do_restore_shared, end_seq},
+    {do_map, end_model},         {do_workspace, end_workspace},  {do_block_pool, end_pool},
+    {do_page_pool, end_pool},    {do_contiguous, end_pool},      {do_seq, end_seq},
+    {do_budgeted, end_seq},      {do_prefix, end_prefix},        {do_prefix_budgeted, end_prefix},
+    {do_begin_from, end_prefix}, {do_restore, end_seq},          {do_restore_shared, end_seq},
+    {do_restore_plain, end_seq}, {do_restore_child, end_prefix},
 };
+
+static blob save_child(const world* w) {
+  sslm_prefix child = NULL;
+  blob out = {NULL, 0};
+  OK(sslm_prefix_begin_from(w->frozen, 20, &child));
+  prefill_prefix(w->model, child, 20, 5, NULL);
+  OK(sslm_prefix_freeze(child));
+  STATUS(BUFFER_TOO_SMALL, sslm_ext_prefix_save(child, NULL, &out.size));
+  out.bytes = (unsigned char*)check_alloc(out.size);
+  OK(sslm_ext_prefix_save(child, out.bytes, &out.size));
+  OK(sslm_prefix_release(child));
+  return out;
+}
 
 static world make_world(void) {
   world w;
@@ -274,6 +299,11 @@ static world make_world(void) {
   decode_run(w.model, seq, 3, NULL, NULL);
   w.saved = save(seq);
   OK(sslm_seq_release(seq));
+  seq = make_seq(w.model, w.pool);
+  prefill_run(w.model, seq, 30, 4, NULL);
+  w.saved_plain = save(seq);
+  OK(sslm_seq_release(seq));
+  w.saved_child = save_child(&w);
   w.buffer_size = pool_bytes(w.model, BLOCK_POOL, 1) + (4u << 20);
   w.buffer = aligned(w.buffer_size);
   return w;
@@ -334,6 +364,43 @@ static void a_decode_that_cannot_get_scratch_changes_nothing(void) {
   OK(sslm_model_unmap(model));
 }
 
+static void a_prefill_that_cannot_get_scratch_changes_nothing(void) {
+  const sslm_model model = map_artifact(SMALL);
+  pool_memory memory = make_pool(model, PAGE_POOL, 24);
+  const sslm_seq seq = make_budgeted(model, memory.pool, 100), twin = make_budgeted(model, memory.pool, 100);
+  sslm_prefix prefix = NULL, other = NULL;
+  int32_t* tokens = token_run(model, 20, 7);
+  int32_t consumed = -1;
+  blob before;
+  OK(sslm_prefix_begin_budgeted(model, &memory.pool, 100, &prefix));
+  OK(sslm_prefix_begin_budgeted(model, &memory.pool, 100, &other));
+  prefill_run(model, seq, 9, 1, NULL);
+  before = save(seq);
+  sslm_test_fail_allocation_after(0);
+  STATUS(ALLOCATION_FAILED, sslm_prefill(model, seq, tokens, 20, 20, SSLM_SPAN_PROMPT, NULL, &consumed));
+  CHECK_INT(consumed, 0);
+  consumed = -1;
+  STATUS(ALLOCATION_FAILED,
+         sslm_prefix_prefill(model, prefix, tokens, 20, 20, SSLM_SPAN_PROMPT, NULL, &consumed));
+  CHECK_INT(consumed, 0);
+  sslm_test_fail_allocation_after(-1);
+  CHECK_UNCHANGED(seq, before);
+  prefill_prefix(model, prefix, 20, 7, NULL); /* a retry gives what a first try gives */
+  prefill_prefix(model, other, 20, 7, NULL);
+  OK(sslm_prefix_freeze(prefix));
+  OK(sslm_prefix_freeze(other));
+  OK(sslm_seq_adopt_prefix(seq, prefix));
+  OK(sslm_seq_adopt_prefix(twin, other));
+  CHECK_SAME(seq, twin);
+  free(tokens);
+  OK(sslm_seq_release(seq));
+  OK(sslm_seq_release(twin));
+  OK(sslm_prefix_release(prefix));
+  OK(sslm_prefix_release(other));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
 static const cell cells[] = {
     CELL(layouts_ordinals_and_constants_are_those_of_the_contract),
     CELL(a_live_sequence_or_prefix_keeps_its_model_mapped_and_usable),
@@ -343,6 +410,7 @@ static const cell cells[] = {
     CELL(a_reset_sequence_is_a_fresh_one_whatever_its_state_was),
     CELL(exhausted_memory_gives_back_everything_that_was_drawn),
     CELL(a_decode_that_cannot_get_scratch_changes_nothing),
+    CELL(a_prefill_that_cannot_get_scratch_changes_nothing),
 };
 
 CELLS(cells)

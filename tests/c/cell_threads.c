@@ -2,8 +2,15 @@
  * SPDX-FileCopyrightText: SuperSLM contributors */
 
 /* Threads: what the thread rules allow at the same time, with the results of one thread.
- * Artifacts: a small model of cap 4,096. Meant to run under a thread checker too. */
+ * Artifacts: a small model of cap 4,096. Meant to run under a thread checker too. -DSOAK_SECONDS=n keeps the
+ * sixteen threads at it for n seconds. */
 #include "check.h"
+
+#include <time.h>
+
+#ifndef SOAK_SECONDS
+#define SOAK_SECONDS 0
+#endif
 
 #if defined(__wasm__)
 
@@ -141,6 +148,7 @@ typedef struct shared_world {
   sslm_kv_pool pool;
   sslm_prefix prefixes[PREFIXES];
   int32_t expected[VARIANTS][STEPS]; /* by prefix and prompt */
+  time_t end;                        /* of a soak */
 } shared_world;
 
 typedef struct player {
@@ -159,7 +167,7 @@ static void* play(void* argument) {
   const shared_world* w = p->world;
   const sslm_workspace ws = make_workspace(w->model, 1, 64);
   int round;
-  for (round = 0; round < ROUNDS; ++round) {
+  for (round = 0; round < ROUNDS || time(NULL) < w->end; ++round) {
     const int variant = (p->number + round) % VARIANTS;
     sslm_kv_pool pool = w->pool;
     sslm_prefix child = NULL;
@@ -200,6 +208,7 @@ static void sixteen_threads_over_shared_prefixes_give_the_serial_tokens_and_a_wh
   w.model = map_artifact(SMALL);
   w.pool = make_pool(w.model, PAGE_POOL, THREADS * 8).pool;
   all = free_pages(w.pool);
+  w.end = time(NULL) + SOAK_SECONDS;
   for (i = 0; i < PREFIXES; ++i) {
     OK(sslm_prefix_begin_budgeted(w.model, &w.pool, 200, &w.prefixes[i]));
     prefill_prefix(w.model, w.prefixes[i], 64 + 30 * i, (uint32_t)i, NULL);

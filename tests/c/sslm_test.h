@@ -26,6 +26,9 @@ SUPERSLM_API void sslm_test_pin_page_positions(int64_t positions);
 /* Times the mutex of any pool was taken since the program started. */
 SUPERSLM_API uint64_t sslm_test_pool_lock_count(void);
 
+/* Bytes of K/V rows copied between pages, to or from blobs, and poisoned, since the program started. */
+SUPERSLM_API uint64_t sslm_test_bytes_touched(void);
+
 /* The residual (`hidden` values) at which the sequence rests. */
 SUPERSLM_API sslm_status sslm_test_seq_residual(sslm_seq seq, int32_t* out);
 

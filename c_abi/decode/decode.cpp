@@ -59,11 +59,12 @@ void commit(const Engine& engine, Entry& entry, const int32_t* residual, const S
 // ended.
 bool run_layers(Engine& engine, Entry* entries, int32_t count, int32_t begin, int32_t end) {
   Scratch& s = engine.scratch;
-  const bool use_hook = engine.parallel.active() && engine.parallel.matvec;
+  const Split split = engine.parallel.active() && engine.parallel.matvec ? Split::kGroups : Split::kNone;
+  const bool may_fail = split != Split::kNone || engine.spreads();
   for (int32_t l = begin; l < end; ++l) {
     const SiteCounts first_counts = s.row[0].counts;
-    if (use_hook) std::memcpy(s.first_residual, s.row[0].residual, residual_bytes(engine));
-    if (forward::layer(engine, count, 0, l, use_hook ? Split::kGroups : Split::kNone)) continue;
+    if (may_fail) std::memcpy(s.first_residual, s.row[0].residual, residual_bytes(engine));
+    if (forward::layer(engine, count, 0, l, split)) continue;
     if (l > begin) commit(engine, entries[0], s.first_residual, first_counts, l);
     entries[0].outcome = Outcome::kHookFailed;
     return false;

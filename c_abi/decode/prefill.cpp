@@ -55,8 +55,10 @@ bool prefill(Engine& engine, SequenceState& state, const kv::KvView& kv, const a
              const int32_t* tokens, int32_t count) {
   Scratch& s = engine.scratch;
   if (count < 1) return true;
-  const bool use_hook = count == 1 && engine.parallel.active() && engine.parallel.matvec;
-  const bool save_row = use_hook && state.layer_index > 0;
+  const bool one = count == 1 && engine.parallel.active() && engine.parallel.matvec;
+  const bool many = count > 1 && engine.spreads();
+  const Split split = one ? Split::kSingles : many ? Split::kPrefill : Split::kNone;
+  const bool save_row = (one || engine.spreads()) && state.layer_index > 0;
   if (save_row) copy_row(kv, state.length, s.saved_row, false);
   SaturationCounts counts = state.counts;
   subtract_counts(counts, state.unfinished);  // an abandoned token leaves no trace
@@ -64,7 +66,7 @@ bool prefill(Engine& engine, SequenceState& state, const kv::KvView& kv, const a
     const int32_t chunk = count - done < s.rows ? count - done : s.rows;
     const bool is_final = done + chunk == count;
     place_rows(engine, state.length + done, kv, adapter, tokens + done, chunk);
-    if (!run_layers(engine, chunk, is_final, use_hook ? Split::kSingles : Split::kNone)) {
+    if (!run_layers(engine, chunk, is_final, split)) {
       if (save_row) copy_row(kv, state.length, s.saved_row, true);
       return false;
     }

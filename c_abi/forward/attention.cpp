@@ -34,11 +34,11 @@ int32_t prepare_center(const Kernels& k, const int32_t* query, base::LeArray<int
 // Makes query head `head` ready for the score kernel, as the i-th that shares the pass. Returns the exponent
 // of its scores: F, or Fm in a centred layer.
 int32_t prepare_head(const Engine& engine, const LayerView& layer, int32_t head, int32_t kv_head, int32_t i,
-                     const int32_t* query, kernels::Query& out) {
+                     const int32_t* query, const TaskScratch& task, kernels::Query& out) {
   const ModelView& m = *engine.model;
   const Kernels& k = *engine.kernels;
   const size_t hd = static_cast<size_t>(m.head_dim);
-  int16_t* values = engine.scratch.head_query + static_cast<size_t>(2 * i) * hd;
+  int16_t* values = task.head_query + static_cast<size_t>(2 * i) * hd;
   int32_t scaled[kMaxHeadDim];
   k.scale_query(query, layer.query_scale.from(static_cast<size_t>(head) * hd).bytes, m.head_dim, scaled);
   const int32_t exponent = layer.query_exponent - k.quantise(scaled, m.head_dim, values);
@@ -72,6 +72,7 @@ void finish_head(const LayerView& layer, int32_t kv_head, int32_t head_dim, cons
 struct HeadGroup {
   const Engine& engine;
   const Row& row;
+  const TaskScratch& task;
   int32_t layer_index, kv_head, first_head, head_count;
 
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
@@ -86,21 +87,21 @@ void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
   kernels::Query queries[kSharedHeads];
   for (int32_t i = 0; i < g.head_count; ++i) {
     const int32_t head = g.first_head + i;
-    exponents[i] =
-        prepare_head(g.engine, layer, head, g.kv_head, i, query + static_cast<size_t>(head) * hd, queries[i]);
+    exponents[i] = prepare_head(g.engine, layer, head, g.kv_head, i, query + static_cast<size_t>(head) * hd,
+                                g.task, queries[i]);
   }
   for (int64_t j = 0; j < end;) {
     const kv::Run run = g.row.kv.run(g.layer_index, kv::kKey, g.kv_head, j, end);
-    for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.engine.scratch.score + g.line(i) + j;
+    for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.task.score + g.line(i) + j;
     const uint8_t* trig = layer.center ? m.rotary_rows.from(static_cast<size_t>(j) * hd).bytes : nullptr;
     g.engine.kernels->scores(queries, g.head_count, run.rows, trig, run.count, m.head_dim);
     j += run.count;
   }
 }
 
-// Step 7's sums, run by run, into scratch.head_sum.
+// Step 7's sums, run by run, into the task's head_sum.
 void sum_values(const HeadGroup& g) {
-  const Scratch& s = g.engine.scratch;
+  const TaskScratch& s = g.task;
   const int32_t hd = g.engine.model->head_dim;
   const int64_t end = g.row.position + 1;
   kernels::ValueSum sums[kSharedHeads];
@@ -119,13 +120,13 @@ void sum_values(const HeadGroup& g) {
   }
 }
 
-void attend_heads(const HeadGroup& g, const int32_t* query, int32_t* out) {
-  const Scratch& s = g.engine.scratch;
+void attend_heads(const HeadGroup& g, int32_t* heads) {
+  const TaskScratch& s = g.task;
   const ModelView& m = *g.engine.model;
   const size_t hd = static_cast<size_t>(m.head_dim);
   int32_t exponents[kSharedHeads];
   uint64_t totals[kSharedHeads];
-  score_heads(g, query, exponents);
+  score_heads(g, heads, exponents);
   for (int32_t i = 0; i < g.head_count; ++i) {
     int16_t* high = s.weight + 2 * g.line(i);
     totals[i] =
@@ -134,7 +135,7 @@ void attend_heads(const HeadGroup& g, const int32_t* query, int32_t* out) {
   sum_values(g);
   for (int32_t i = 0; i < g.head_count; ++i) {
     finish_head(m.layers[g.layer_index], g.kv_head, m.head_dim, s.head_sum + static_cast<size_t>(i) * hd,
-                totals[i], out + static_cast<size_t>(g.first_head + i) * hd);
+                totals[i], heads + static_cast<size_t>(g.first_head + i) * hd);
   }
 }
 
@@ -155,15 +156,14 @@ void land(const Engine& engine, Row& row, int32_t layer_index, const int32_t* ke
   }
 }
 
-void attend(const Engine& engine, const Row& row, int32_t layer_index, const int32_t* query, int32_t* out) {
+void attend(const Engine& engine, const Row& row, int32_t layer_index, int32_t kv_head, int32_t* heads,
+            const TaskScratch& task) {
   const ModelView& m = *engine.model;
-  for (int32_t kv_head = 0; kv_head < m.kv_heads; ++kv_head) {
-    // g(h) = floor(h * KV / H): the query heads of a KV head are consecutive.
-    const int32_t begin = static_cast<int32_t>((int64_t{kv_head} * m.heads + m.kv_heads - 1) / m.kv_heads);
-    const int32_t end = static_cast<int32_t>((int64_t{kv_head + 1} * m.heads + m.kv_heads - 1) / m.kv_heads);
-    for (int32_t head = begin; head < end; head += kSharedHeads) {
-      attend_heads({engine, row, layer_index, kv_head, head, smaller(end - head, kSharedHeads)}, query, out);
-    }
+  // g(h) = floor(h * KV / H): the query heads of a KV head are consecutive.
+  const int32_t begin = static_cast<int32_t>((int64_t{kv_head} * m.heads + m.kv_heads - 1) / m.kv_heads);
+  const int32_t end = static_cast<int32_t>((int64_t{kv_head + 1} * m.heads + m.kv_heads - 1) / m.kv_heads);
+  for (int32_t head = begin; head < end; head += kSharedHeads) {
+    attend_heads({engine, row, task, layer_index, kv_head, head, smaller(end - head, kSharedHeads)}, heads);
   }
 }
 

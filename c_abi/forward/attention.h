@@ -10,7 +10,9 @@ namespace superslm::forward {
 // Stores a row's rotated keys and its values as int8 at its position; counts the clamps.
 void land(const Engine& engine, Row& row, int32_t layer_index, const int32_t* keys, const int32_t* values);
 
-// Attention of one row over positions [0, row.position]: rotated query [heads][head_dim] in, Q_ESV out.
-void attend(const Engine& engine, const Row& row, int32_t layer_index, const int32_t* query, int32_t* out);
+// Attention of one row over positions [0, row.position] for the query heads of one KV head: rotated queries
+// [heads][head_dim] become outputs in Q_ESV in their place.
+void attend(const Engine& engine, const Row& row, int32_t layer_index, int32_t kv_head, int32_t* heads,
+            const TaskScratch& task);
 
 }  // namespace superslm::forward

@@ -25,6 +25,7 @@ constexpr size_t kScratchAlignment = 64;
 struct Shape {
   int32_t max_batch = 1;  // entries of one decode call
   int32_t max_chunk = 1;  // tokens admitted by one prefill call
+  int32_t max_tasks = 1;  // of steps beyond the contract's that are split too, see Engine::spread
 };
 
 // Values changed by a clamp, per site of docs/numerics.md section 4.
@@ -42,10 +43,23 @@ struct Row {
   SiteCounts counts;
 };
 
+// Working memory of one task; the calling thread's is the first.
+struct TaskScratch {
+  int32_t* line = nullptr;        // the widest int32 vector
+  int64_t* product = nullptr;     // [rows][kTileRows] products of one tile of weight rows
+  int16_t* panel = nullptr;       // one panel of expanded weights
+  int64_t* score = nullptr;       // [shared heads][cap]
+  int16_t* weight = nullptr;      // [shared heads][high, low][cap]
+  int16_t* head_query = nullptr;  // [shared heads][query, center][head_dim]
+  int64_t* head_sum = nullptr;    // [shared heads][head_dim]
+};
+
 // Working memory carved out of one buffer; every array holds `rows` rows unless it says otherwise.
 struct Scratch {
   int32_t rows = 0;
   int32_t logit_rows = 0;
+  int32_t tasks = 0;
+  TaskScratch* task = nullptr;  // [tasks]
   Row* row = nullptr;
   int32_t* residual = nullptr;               // [residual_stride]
   int32_t* rotary = nullptr;                 // [head_dim]: cosines, then sines, Q30
@@ -55,13 +69,6 @@ struct Scratch {
   int16_t* low_rank = nullptr;               // [2][kMaxRank] 15-bit adapter activations
   int32_t* low_rank_shift = nullptr;         // [2]
   std::atomic<uint32_t>* clipped = nullptr;  // [1] clamps of the running projection group
-  int32_t* line = nullptr;                   // one row of the widest int32 vector
-  int64_t* product = nullptr;                // [kTileRows] products of one tile of weight rows
-  int16_t* panel = nullptr;                  // one panel of expanded weights
-  int64_t* score = nullptr;                  // one row: [shared heads][cap]
-  int16_t* weight = nullptr;                 // one row: [shared heads][high, low][cap]
-  int16_t* head_query = nullptr;             // [shared heads][query, center][head_dim]
-  int64_t* head_sum = nullptr;               // [shared heads][head_dim]
   int32_t* first_residual = nullptr;         // one row: the first entry at the start of a layer
   uint8_t* saved_row = nullptr;              // K/V bytes of one position
   int32_t* logit = nullptr;                  // [logit_rows][vocab]
@@ -83,6 +90,11 @@ struct Engine {
   const kernels::Kernels* kernels = nullptr;
   base::Parallel parallel;
   Scratch scratch;
+  // An installed hook is also used by prefill of two or more tokens, by attention and by the work on rows.
+  // The same bits; scratch of fewer than two tasks leaves these steps on the calling thread.
+  bool spread = false;
+
+  bool spreads() const { return spread && parallel.active() && scratch.tasks > 1; }
 };
 
 inline Engine make_engine(const artifact::ModelView& model, const Shape& shape, void* buffer,

@@ -5,6 +5,7 @@
 #include "base/fixed_point.h"
 #include "forward/attention.h"
 #include "forward/linear.h"
+#include "forward/spread.h"
 #include "kernels/scalar.h"
 
 namespace superslm::forward {
@@ -51,10 +52,12 @@ void quantise_row(Engine& engine, int32_t row, const int32_t* y, int32_t n) {
   for (int32_t i = n; i % kernels::kBlock != 0; ++i) a[i] = 0;
 }
 
-void norm_row(Engine& engine, int32_t row, const int32_t* x, const NormGains& gains) {
+// Norm and quantisation of one row, which becomes its activations.
+void norm_row(Engine& engine, int32_t row, const int32_t* x, const NormGains& gains,
+              const TaskScratch& task) {
   const ModelView& m = *engine.model;
-  engine.kernels->norm(x, gains.gains.bytes, m.hidden, m.norm_epsilon, engine.scratch.line);
-  quantise_row(engine, row, engine.scratch.line, m.hidden);
+  engine.kernels->norm(x, gains.gains.bytes, m.hidden, m.norm_epsilon, task.line);
+  quantise_row(engine, row, task.line, m.hidden);
 }
 
 Target target(const Pass& p, Projection projection, int32_t* out, base::LeArray<int32_t> bias = {}) {
@@ -80,7 +83,9 @@ Target residual_target(const Pass& p, Projection projection) {
 // Runs one projection group and adds the clamps of each row to a site, unless the site is null.
 bool run_group(const Pass& p, const Group& group, uint64_t SiteCounts::* site) {
   Scratch& s = p.engine.scratch;
-  const Hook hook = p.split == Split::kNone ? Hook::kUnused : Hook::kProjection;
+  const Hook hook = p.split == Split::kNone      ? Hook::kUnused
+                    : p.split == Split::kPrefill ? Hook::kPrefill
+                                                 : Hook::kProjection;
   if (!project(p.engine, group, p.layer_index, hook)) return false;
   for (int32_t row = group.first_row; site && row < group.end_row; ++row) {
     s.row[row].counts.*site += s.clipped[row].load(std::memory_order_relaxed);
@@ -124,8 +129,8 @@ void finish_key_value(const Pass& p, int32_t index) {
   land(p.engine, row, p.layer_index, key, p.value(index));
 }
 
-// Norm and rotation of a row's query, then attention; its output becomes the row's activations.
-void attend_row(const Pass& p, int32_t index) {
+// Norm and rotation of a row's query.
+void finish_query(const Pass& p, int32_t index) {
   Row& row = p.engine.scratch.row[index];
   int32_t* query = p.query(index);
   if (p.layer.q_norm) norm_heads(p, query, p.model.heads, p.layer.q_norm);
@@ -133,44 +138,76 @@ void attend_row(const Pass& p, int32_t index) {
   const int32_t* cosine = p.engine.scratch.rotary + static_cast<size_t>(index) * hd;
   const uint32_t clipped = p.engine.kernels->rotate(query, p.model.heads, hd, cosine, cosine + hd / 2);
   if (p.counts_all()) row.counts.rotary_query += clipped;
-  attend(p.engine, row, p.layer_index, query, p.engine.scratch.line);
-  quantise_row(p.engine, index, p.engine.scratch.line, p.query_width());
+}
+
+// Operations of about the weight of an input byte, for `rows` vectors of n elements.
+int64_t row_work(int32_t rows, int64_t n) { return 8 * n * rows; }
+
+bool norm_rows(const Pass& p, int32_t first, const NormGains& gains) {
+  return for_each(p.engine, p.count - first, row_work(p.count - first, p.model.hidden),
+                  [&](int32_t i, const TaskScratch& task) {
+                    norm_row(p.engine, first + i, p.engine.scratch.row[first + i].residual, gains, task);
+                  });
+}
+
+// Attention of every live row and KV head; each output takes the place of its query and becomes activations.
+bool attend_rows(const Pass& p) {
+  Scratch& s = p.engine.scratch;
+  const int32_t live = p.count - p.first_live, kv_heads = p.model.kv_heads;
+  int64_t positions = 0;
+  for (int32_t i = p.first_live; i < p.count; ++i) positions += s.row[i].position + 1;
+  const bool ok = for_each(p.engine, live * kv_heads, 4 * positions * p.query_width(),
+                           [&](int32_t item, const TaskScratch& task) {
+                             const int32_t i = p.first_live + item / kv_heads;
+                             attend(p.engine, s.row[i], p.layer_index, item % kv_heads, p.query(i), task);
+                           });
+  return ok && for_each(p.engine, live, row_work(live, p.query_width()), [&](int32_t i, const TaskScratch&) {
+           quantise_row(p.engine, p.first_live + i, p.query(p.first_live + i), p.query_width());
+         });
 }
 
 bool attention(const Pass& p) {
-  Scratch& s = p.engine.scratch;
   const NormGains& norm = p.layer.attention_norm;
-  for (int32_t i = 0; i < p.count; ++i) norm_row(p.engine, i, s.row[i].residual, norm);
+  if (!norm_rows(p, 0, norm)) return false;
   const Target q = target(p, artifact::kQ, p.query(0), p.layer.q_bias);
   const Target k = target(p, artifact::kK, p.key(0), p.layer.k_bias);
   const Target v = target(p, artifact::kV, p.value(0), p.layer.v_bias);
   uint64_t SiteCounts::* const q_site = p.counts_all() ? &SiteCounts::qkv : nullptr;
   if (p.first_live < p.count && !run_one(p, q, norm.exponent, p.first_live, q_site)) return false;
   if (!run_pair(p, k, v, norm.exponent, 0, &SiteCounts::qkv)) return false;
-  for (int32_t i = 0; i < p.count; ++i) finish_key_value(p, i);
+  const bool ok = for_each(p.engine, p.count, row_work(p.count, p.query_width() + 2 * p.key_width()),
+                           [&](int32_t i, const TaskScratch&) {
+                             finish_key_value(p, i);
+                             if (i >= p.first_live) finish_query(p, i);
+                           });
+  if (!ok) return false;
   if (p.first_live == p.count) return true;
-  for (int32_t i = p.first_live; i < p.count; ++i) attend_row(p, i);
+  if (!attend_rows(p)) return false;
   return run_one(p, residual_target(p, artifact::kO), p.layer.value_exponent, p.first_live,
                  p.counts_all() ? &SiteCounts::residual : nullptr);
 }
 
-bool mlp(const Pass& p) {
-  Scratch& s = p.engine.scratch;
+// The gated product of one row, quantised.
+void gate_row(const Pass& p, int32_t index) {
   const ModelView& m = p.model;
+  const uint32_t clipped = p.engine.kernels->silu_multiply(p.gate(index), p.up(index), m.mlp, m.sigmoid.bytes,
+                                                           32 - p.layer.mlp_exponent);
+  if (p.counts_all()) p.engine.scratch.row[index].counts.mlp += clipped;
+  quantise_row(p.engine, index, p.gate(index), m.mlp);
+}
+
+bool mlp(const Pass& p) {
   const NormGains& norm = p.layer.mlp_norm;
-  for (int32_t i = p.first_live; i < p.count; ++i) norm_row(p.engine, i, s.row[i].residual, norm);
+  if (!norm_rows(p, p.first_live, norm)) return false;
   if (!run_pair(p, target(p, artifact::kGate, p.gate(0)), target(p, artifact::kUp, p.up(0)), norm.exponent,
                 p.first_live, p.counts_all() ? &SiteCounts::gate_up : nullptr)) {
     return false;
   }
-  for (int32_t i = p.first_live; i < p.count; ++i) {
-    const uint32_t clipped = p.engine.kernels->silu_multiply(p.gate(i), p.up(i), m.mlp, m.sigmoid.bytes,
-                                                             32 - p.layer.mlp_exponent);
-    if (p.counts_all()) s.row[i].counts.mlp += clipped;
-    quantise_row(p.engine, i, p.gate(i), m.mlp);
-  }
-  return run_one(p, residual_target(p, artifact::kDown), p.layer.mlp_exponent, p.first_live,
-                 p.counts_all() ? &SiteCounts::residual : nullptr);
+  const int32_t live = p.count - p.first_live;
+  const bool ok = for_each(p.engine, live, row_work(live, 2 * p.model.mlp),
+                           [&](int32_t i, const TaskScratch&) { gate_row(p, p.first_live + i); });
+  return ok && run_one(p, residual_target(p, artifact::kDown), p.layer.mlp_exponent, p.first_live,
+                       p.counts_all() ? &SiteCounts::residual : nullptr);
 }
 
 }  // namespace
@@ -218,7 +255,7 @@ bool layer(Engine& engine, int32_t count, int32_t first_live, int32_t layer_inde
 
 bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* out) {
   const ModelView& m = *engine.model;
-  for (int32_t i = 0; i < count; ++i) norm_row(engine, i, residuals[i], m.final_norm);
+  for (int32_t i = 0; i < count; ++i) norm_row(engine, i, residuals[i], m.final_norm, engine.scratch.task[0]);
   const Target head{&m.head, artifact::kProjectionCount,  nullptr, kStateExponent, false,
                     out,     static_cast<size_t>(m.vocab)};
   return project(engine, Group{{head, {}}, 1, m.final_norm.exponent, 0, count}, 0, Hook::kLogits);

@@ -12,6 +12,7 @@ enum class Split {
   kNone,     // not at all
   kGroups,   // decode: q; k+v; o; gate+up; down
   kSingles,  // one-token prefill: each projection by itself
+  kPrefill,  // many rows, where the engine spreads: every group over all tasks
 };
 
 // The embedding of a token, Q_R.

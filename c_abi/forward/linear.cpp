@@ -3,6 +3,7 @@
 #include "forward/linear.h"
 
 #include "base/fixed_point.h"
+#include "base/prefetch.h"
 
 namespace superslm::forward {
 
@@ -52,6 +53,20 @@ void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t
   for (int32_t i = pair.a.rows; i < pair.b.padded_cols; ++i) b[i] = 0;
 }
 
+// B is read in small pieces between the base's tiles, too short for the processor to foresee: ask for its
+// rows [r, r + n) while the base's are multiplied.
+void prefetch_adapter(const Scratch& s, const Target& target, int32_t layer_index, int32_t row, int32_t r,
+                      int32_t n) {
+  constexpr size_t kMostBytes = 4096;
+  const LoraPair* pair = pair_of(s.row[row], layer_index, target.projection);
+  if (!pair) return;
+  const kernels::WeightRows b = weight_rows(pair->b, r);
+  const size_t rows = static_cast<size_t>(n), bytes = rows * b.value_stride;
+  base::prefetch(b.values, bytes < kMostBytes ? bytes : kMostBytes);
+  base::prefetch(b.scales, rows * b.scale_stride);
+  base::prefetch(pair->b.multipliers.from(static_cast<size_t>(r)).bytes, rows * sizeof(int32_t));
+}
+
 // Adds the adapter's B rows [r, r + n) to the scaled products of one activation row.
 void add_adapter(const Engine& engine, const Target& target, int32_t target_index, int32_t row,
                  const LoraPair& pair, int32_t r, int32_t n, int64_t* y) {
@@ -84,17 +99,17 @@ void finish_tile(const Engine& engine, const Group& group, int32_t layer_index, 
   if (clipped != 0) s.clipped[row].fetch_add(clipped, std::memory_order_relaxed);
 }
 
-// Rows [begin, end) of one target for all activation rows. Tasks keep their products on the stack; the
-// calling thread alone may use the scratch's panel.
+// Rows [begin, end) of one target for all activation rows. A task with scratch of its
+// own uses a panel for many rows; otherwise products stay on the stack.
 void project_rows(const Engine& engine, const Group& group, int32_t layer_index, int32_t target_index,
-                  int32_t begin, int32_t end, bool alone) {
+                  int32_t begin, int32_t end, const TaskScratch* own) {
   const Scratch& s = engine.scratch;
   const Matrix& m = *group.targets[target_index].matrix;
   const size_t stride = static_cast<size_t>(s.activation_stride);
   int64_t few[kFewRows * kTileRows];
   const int32_t rows = group.end_row - group.first_row;
-  const bool panel = alone && rows > kFewRows;
-  int64_t* acc = panel ? s.product : few;
+  const bool panel = own != nullptr && rows > kFewRows;
+  int64_t* acc = panel ? own->product : few;
   const int32_t step = panel ? rows : kFewRows;
   for (int32_t r = begin; r < end; r += kTileRows) {
     const int32_t n = end - r < kTileRows ? end - r : kTileRows;
@@ -102,7 +117,10 @@ void project_rows(const Engine& engine, const Group& group, int32_t layer_index,
     for (int32_t row = group.first_row; row < group.end_row; row += step) {
       const int32_t count = group.end_row - row < step ? group.end_row - row : step;
       const Activations x{s.activation + static_cast<size_t>(row) * stride, stride, count};
-      engine.kernels->products(w, n, x, acc, kTileRows, panel ? s.panel : nullptr);
+      for (int32_t t = 0; !panel && t < count; ++t) {
+        prefetch_adapter(s, group.targets[target_index], layer_index, row + t, r, n);
+      }
+      engine.kernels->products(w, n, x, acc, kTileRows, panel ? own->panel : nullptr);
       for (int32_t t = 0; t < count; ++t) {
         finish_tile(engine, group, layer_index, target_index, row + t, r, n,
                     acc + static_cast<size_t>(t) * kTileRows);
@@ -122,6 +140,7 @@ struct GroupTask {
 // Task `index` of a group: its block of the concatenated rows, which may straddle two matrices.
 void run_group_task(void* context, int32_t index) {
   const GroupTask& task = *static_cast<const GroupTask*>(context);
+  const Scratch& s = task.engine->scratch;
   const int64_t begin = index * task.rows_per_task;
   const int64_t end =
       begin + task.rows_per_task < task.total_rows ? begin + task.rows_per_task : task.total_rows;
@@ -132,7 +151,7 @@ void run_group_task(void* context, int32_t index) {
     const int64_t to = end - offset < rows ? end - offset : rows;
     if (from < to) {
       project_rows(*task.engine, *task.group, task.layer_index, i, static_cast<int32_t>(from),
-                   static_cast<int32_t>(to), false);
+                   static_cast<int32_t>(to), index < s.tasks ? &s.task[index] : nullptr);
     }
     offset += rows;
   }
@@ -156,9 +175,9 @@ kernels::WeightRows weight_rows(const Matrix& m, int32_t row) {
   return w;
 }
 
-int32_t rows_per_task(const base::Parallel& parallel, int64_t rows, int64_t cols, bool is_logits) {
-  int64_t tasks = smaller(smaller(parallel.max_tasks, base::kMaxTasks), ceil_div(rows, 64));
-  if (!is_logits) tasks = smaller(tasks, rows * cols / kBytesPerTask);
+int32_t rows_per_task(int32_t max_tasks, int64_t rows, int64_t cols, Hook hook) {
+  int64_t tasks = smaller(smaller(max_tasks, base::kMaxTasks), ceil_div(rows, 64));
+  if (hook == Hook::kProjection) tasks = smaller(tasks, rows * cols / kBytesPerTask);
   if (tasks < 1) tasks = 1;
   return static_cast<int32_t>(ceil_div(ceil_div(rows, tasks), 64) * 64);
 }
@@ -175,14 +194,16 @@ bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook)
     }
   }
   if (hook != Hook::kUnused && engine.parallel.active()) {
-    const bool is_logits = hook == Hook::kLogits;
-    const int32_t share = rows_per_task(engine.parallel, total, group.targets[0].matrix->cols, is_logits);
+    const int32_t most = engine.parallel.max_tasks;
+    const int32_t max_tasks = hook == Hook::kPrefill && s.tasks < most ? s.tasks : most;
+    const int32_t share = rows_per_task(max_tasks, total, group.targets[0].matrix->cols, hook);
     const int32_t tasks = static_cast<int32_t>(ceil_div(total, share));
     GroupTask task{&engine, &group, layer_index, total, share};
-    if (tasks > 1 || is_logits) return base::run_tasks(engine.parallel, tasks, run_group_task, &task);
+    if (tasks > 1 || hook == Hook::kLogits)
+      return base::run_tasks(engine.parallel, tasks, run_group_task, &task);
   }
   for (int32_t i = 0; i < group.target_count; ++i) {
-    project_rows(engine, group, layer_index, i, 0, group.targets[i].matrix->rows, true);
+    project_rows(engine, group, layer_index, i, 0, group.targets[i].matrix->rows, &s.task[0]);
   }
   return true;
 }

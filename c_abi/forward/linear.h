@@ -29,7 +29,8 @@ struct Group {
 
 // How a group uses the host's hook. The logits step calls it for any number of tasks, a projection for two or
 // more.
-enum class Hook { kUnused, kProjection, kLogits };
+// The rows of a prefill are so much work that every group is split as far as there is scratch for its tasks.
+enum class Hook { kUnused, kProjection, kPrefill, kLogits };
 
 // Products of the quantised activations of the scratch rows with every matrix of the group; the clamps of
 // each row are in scratch.clipped afterwards. False when the hook failed.
@@ -38,7 +39,8 @@ bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook)
 // The rows of a matrix from `row` on, as kernels see them.
 kernels::WeightRows weight_rows(const artifact::Matrix& matrix, int32_t row);
 
-// Rows of each task of a product of `rows` outputs by the rule of the hook; the task count by division.
-int32_t rows_per_task(const base::Parallel& parallel, int64_t rows, int64_t cols, bool is_logits);
+// Rows of each task of a product of `rows` outputs by the rule of the hook, for at most max_tasks; the task
+// count by division.
+int32_t rows_per_task(int32_t max_tasks, int64_t rows, int64_t cols, Hook hook);
 
 }  // namespace superslm::forward

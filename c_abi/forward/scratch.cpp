@@ -45,6 +45,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   const int32_t widest = larger(larger(m.hidden, query), m.mlp);
   s.rows = clamp_rows(larger(shape.max_batch, shape.max_chunk));
   s.logit_rows = clamp_rows(shape.max_batch);
+  s.tasks = shape.max_tasks < 1 ? 1 : shape.max_tasks < base::kMaxTasks ? shape.max_tasks : base::kMaxTasks;
   s.activation_stride = spread(padded(widest), 32);
   s.wide_stride = spread(larger(query + 2 * key, 2 * m.mlp), 16);
   s.residual_stride = spread(m.hidden, 16);
@@ -63,13 +64,18 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   s.low_rank = carver.take<int16_t>(rows, uint64_t{2} * kMaxRank);
   s.low_rank_shift = carver.take<int32_t>(rows, 2);
   s.clipped = carver.take<std::atomic<uint32_t>>(rows);
-  s.line = carver.take<int32_t>(static_cast<uint64_t>(widest));
-  s.product = carver.take<int64_t>(rows, kernels::kTileRows);
-  s.panel = carver.take<int16_t>(kernels::kPanelElements);
-  s.score = carver.take<int64_t>(shared, static_cast<uint64_t>(m.cap));
-  s.weight = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.cap));
-  s.head_query = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.head_dim));
-  s.head_sum = carver.take<int64_t>(shared, static_cast<uint64_t>(m.head_dim));
+  s.task = carver.take<TaskScratch>(static_cast<uint64_t>(s.tasks));
+  for (int32_t i = 0; i < s.tasks; ++i) {
+    TaskScratch t;
+    t.line = carver.take<int32_t>(static_cast<uint64_t>(widest));
+    t.product = carver.take<int64_t>(rows, kernels::kTileRows);
+    t.panel = carver.take<int16_t>(kernels::kPanelElements);
+    t.score = carver.take<int64_t>(shared, static_cast<uint64_t>(m.cap));
+    t.weight = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.cap));
+    t.head_query = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.head_dim));
+    t.head_sum = carver.take<int64_t>(shared, static_cast<uint64_t>(m.head_dim));
+    if (buffer) new (&s.task[i]) TaskScratch(t);
+  }
   s.first_residual = carver.take<int32_t>(static_cast<uint64_t>(m.hidden));
   s.saved_row =
       carver.take<uint8_t>(uint64_t{2} * static_cast<uint64_t>(m.layer_count), static_cast<uint64_t>(key));

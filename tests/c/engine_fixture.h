@@ -302,13 +302,15 @@ struct Bench {
   std::vector<unsigned char> buffer;
   forward::Engine engine;
 
-  Bench(const ModelView& m, int32_t max_batch, int32_t max_chunk, base::Parallel parallel = {}) {
-    const forward::Shape shape{max_batch, max_chunk};
+  Bench(const ModelView& m, int32_t max_batch, int32_t max_chunk, base::Parallel parallel = {},
+        int32_t max_tasks = 1) {
+    const forward::Shape shape{max_batch, max_chunk, max_tasks};
     buffer.resize(forward::scratch_size(m, shape) + forward::kScratchAlignment);
     void* at = buffer.data();
     size_t space = buffer.size();
     std::align(forward::kScratchAlignment, buffer.size() - forward::kScratchAlignment, at, space);
     engine = forward::make_engine(m, shape, at, parallel);
+    engine.spread = max_tasks > 1;
   }
 };
 

@@ -152,6 +152,49 @@ void tasks_change_nothing(const RandomModel& model) {
   }
 }
 
+// Prefill, attention and row work over tasks as well: the same bits, and a failure anywhere changes nothing.
+void spreading_changes_nothing(const RandomModel& model) {
+  const ModelView& m = model.view;
+  const std::vector<int32_t> tokens = random_tokens(21, 40, m.vocab);
+  std::string expected;
+  for (int32_t max_tasks : {1, 2, 3, 8}) {
+    for (bool matvec : {false, true}) {
+      Hook hook;
+      Bench bench(m, 4, 33, hook.parallel(5, matvec), max_tasks);
+      Sequence s(m, 64);
+      s.adapter = model.adapter.layers ? &model.adapter : nullptr;
+      CHECK(prefill(bench, s, tokens, 0, 39));
+      CHECK((hook.runs > 0) == (max_tasks > 1));
+      CHECK(prefill(bench, s, tokens, 39, 1));
+      generate(bench, s, 3, 2);
+      if (expected.empty()) expected = s.snapshot();
+      CHECK(s.snapshot() == expected);
+    }
+  }
+}
+
+void a_failed_spread_prefill_changes_nothing(const RandomModel& model) {
+  const ModelView& m = model.view;
+  Bench plain(m, 1, 40);
+  const std::vector<int32_t> tokens = random_tokens(23, 40, m.vocab);
+  Sequence start(m, 64);
+  prefill(plain, start, tokens, 0, 3);
+  generate(plain, start, 1, m.layer_count);
+  decode::Entry entry = start.entry();
+  decode::decode_group(plain.engine, &entry, 1, 1);
+  for (int32_t fail_at = 0;; ++fail_at) {
+    Hook hook;
+    hook.fail_at = fail_at;
+    hook.fault = fail_at % 5;
+    Bench bench(m, 1, 20, hook.parallel(4, true), 4);
+    Sequence tried = start;
+    const bool ok = prefill(bench, tried, tokens, 3, 37);
+    CHECK(ok == (hook.runs <= fail_at));
+    if (ok) break;
+    CHECK(tried.snapshot() == start.snapshot());
+  }
+}
+
 // Eight workers that take tasks as they come.
 void run_on_threads(void*, int32_t count, void (*task)(void*, int32_t), void* task_context) {
   std::atomic<int32_t> next{0};
@@ -166,17 +209,17 @@ void run_on_threads(void*, int32_t count, void (*task)(void*, int32_t), void* ta
 
 void threads_change_nothing(const RandomModel& model) {
   const ModelView& m = model.view;
-  const std::vector<int32_t> tokens = random_tokens(11, 5, m.vocab);
+  const std::vector<int32_t> tokens = random_tokens(11, 41, m.vocab);
   std::string expected;
   for (int32_t max_tasks : {0, 8, 256}) {
-    Bench bench(m, 3, 8, base::Parallel{run_on_threads, nullptr, max_tasks, true});
+    Bench bench(m, 3, 40, base::Parallel{run_on_threads, nullptr, max_tasks, true}, max_tasks == 8 ? 8 : 1);
     std::vector<Sequence> batch;
     batch.reserve(3);
     for (int32_t i = 0; i < 3; ++i) {
       Sequence& s = batch.emplace_back(m);
       s.adapter = model.adapter.layers && i != 1 ? &model.adapter : nullptr;
-      CHECK(prefill(bench, s, tokens, 0, 4));
-      CHECK(prefill(bench, s, tokens, 4, 1));
+      CHECK(prefill(bench, s, tokens, 0, 40));
+      CHECK(prefill(bench, s, tokens, 40, 1));
     }
     std::string end;
     for (int32_t step = 0; step < 4; ++step) {
@@ -215,7 +258,7 @@ void a_failed_hook_leaves_a_resting_point(const RandomModel& model) {
       Hook hook;
       hook.fail_at = fail_at;
       hook.fault = fail_at % 5;
-      Bench bench(m, 4, 8, hook.parallel(4, true));
+      Bench bench(m, 4, 8, hook.parallel(4, true), resting == 0 ? 4 : 1);
       std::vector<Sequence> tried = before;
       std::vector<decode::Entry> again;
       for (Sequence& s : tried) again.push_back(s.entry());
@@ -269,13 +312,14 @@ void a_failed_one_token_prefill_changes_nothing(const RandomModel& model) {
 }
 
 void the_split_matches_the_contract() {
-  const base::Parallel four{Hook::run, nullptr, 4, true};
-  CHECK(forward::rows_per_task(four, 896, 896, false) == 320);
-  CHECK(forward::rows_per_task(four, 256, 896, false) == 256);
-  CHECK(forward::rows_per_task(four, 9728, 896, false) == 2432);
-  CHECK(forward::rows_per_task(four, 896, 4864, false) == 256);
-  CHECK(forward::rows_per_task(four, 151936, 896, true) == 38016);
-  CHECK(forward::rows_per_task(four, 4864, 896, false) == 1216);
+  constexpr int32_t four = 4;
+  using forward::Hook;
+  CHECK(forward::rows_per_task(four, 896, 896, Hook::kProjection) == 320);
+  CHECK(forward::rows_per_task(four, 256, 896, Hook::kProjection) == 256);
+  CHECK(forward::rows_per_task(four, 9728, 896, Hook::kProjection) == 2432);
+  CHECK(forward::rows_per_task(four, 896, 4864, Hook::kProjection) == 256);
+  CHECK(forward::rows_per_task(four, 151936, 896, Hook::kLogits) == 38016);
+  CHECK(forward::rows_per_task(four, 4864, 896, Hook::kProjection) == 1216);
 }
 
 void a_model_of_random_bits_never_leaves_its_bounds(uint64_t seed) {
@@ -323,7 +367,7 @@ int main() {
     o.layers = 2;
     o.heads = 16;
     o.kv_heads = 8;
-    o.cap = 16;
+    o.cap = 64;
     o.four_bit = i & 1;
     o.centred = i & 2;
     o.rank = i == 1 ? 9 : 0;
@@ -331,6 +375,10 @@ int main() {
     const RandomModel model(seed++, o);
     test_name = "tasks change nothing";
     tasks_change_nothing(model);
+    test_name = "spreading changes nothing";
+    spreading_changes_nothing(model);
+    test_name = "a failed spread prefill changes nothing";
+    a_failed_spread_prefill_changes_nothing(model);
     test_name = "threads change nothing";
     threads_change_nothing(model);
     test_name = "a failed hook leaves a resting point";

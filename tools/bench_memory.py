@@ -33,7 +33,7 @@ from typing import Any
 import dev
 
 DOCS = dev.ROOT / "docs/performance.md"
-BEGIN, END = "<!-- memory figures: begin -->", "<!-- memory figures: end -->"
+BEGIN, END = "<!-- figures memory: begin -->", "<!-- figures memory: end -->"
 SOURCES = ("python_binding/superslm/convert", "python_binding/superslm/artifact.py", "tools/make_checkpoint.py")
 
 # Name: (fixture, context cap).

@@ -305,9 +305,12 @@ def command_long(arguments: argparse.Namespace) -> None:
     run_pytest(python, "long", arguments, env)
 
 
-def command_bench(_: argparse.Namespace) -> None:
+def command_bench(arguments: argparse.Namespace) -> None:
     """Speed of SmolLM2 on this machine."""
     python = ensure_venv()
+    if arguments.memory:
+        env = {**python_env(), "SUPERSLM_TEST_LIBRARY": str(build("seams"))}
+        return run([python, ROOT / "tools/bench_memory.py"], env=env)
     env = python_env()
     run([python, ROOT / "tools/bench.py", smollm2_artifact(python)], env=env)
 
@@ -330,6 +333,8 @@ def main() -> int:
         sub.set_defaults(function=function, pytest=[])
         if name in ("test", "long"):
             sub.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
+        if name == "bench":
+            sub.add_argument("--memory", action="store_true", help="what paged memory costs instead")
         if name == "clean":
             sub.add_argument("--all", action="store_true", help="the downloads in .cache too")
     arguments = parser.parse_args()

@@ -175,6 +175,12 @@ static void sharers_keep_a_released_prefix_until_the_last_of_them(void) {
   OK(sslm_seq_adopt_prefix(b, prefix));
   OK(sslm_seq_adopt_prefix(flat, prefix));
   used = used_pages(memory.pool);
+  OK(sslm_seq_reset(a)); /* the last sharer goes, or the last but one: the prefix keeps its pages */
+  OK(sslm_seq_reset(b));
+  CHECK_INT(used_pages(memory.pool), used);
+  CHECK_INT(pool_stats(memory.pool).shared_pages, 0);
+  OK(sslm_seq_adopt_prefix(a, prefix));
+  OK(sslm_seq_adopt_prefix(b, prefix));
   OK(sslm_prefix_release(prefix));
   CHECK_INT(used_pages(memory.pool), used - 1);
   {

@@ -11,6 +11,15 @@
 #else
 #include <cpuid.h>
 #endif
+#elif defined(SSLM_KERNELS_ARM64)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#endif
 #endif
 #if defined(SUPERSLM_TEST_SEAMS)
 #include <cstdlib>
@@ -83,6 +92,32 @@ void fill(Tier* out) {
   out[3] = {"avx2", f.avx2 ? &kAvx2 : nullptr};
   out[4] = {"avx512", f.avx512 ? &kAvx512 : nullptr};
   out[5] = {"avx512vnni", f.avx512vnni ? &kAvx512Vnni : nullptr};
+}
+
+#elif defined(SSLM_KERNELS_ARM64)
+
+bool has_dot_product() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) >> 20 & 1) != 0;  // HWCAP_ASIMDDP
+#elif defined(__APPLE__)
+  int32_t present = 0;
+  size_t size = sizeof(present);
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &present, &size, nullptr, 0) == 0 && present == 1;
+#elif defined(_WIN32)
+  return IsProcessorFeaturePresent(43) != 0;  // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return true;
+#else
+  return false;
+#endif
+}
+
+constexpr int32_t kTierCount = 3;
+
+void fill(Tier* out) {
+  out[0] = {"scalar", &kScalar};
+  out[1] = {"neon", &kNeon};
+  out[2] = {"neon_dotprod", has_dot_product() ? &kNeonDotprod : nullptr};
 }
 
 #else

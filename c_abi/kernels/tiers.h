@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__) || defined(_M_X64)
 #define SSLM_KERNELS_X86 1
+#elif defined(__aarch64__) || defined(_M_ARM64)
+#define SSLM_KERNELS_ARM64 1
 #endif
 
 namespace superslm::kernels {
@@ -18,6 +20,9 @@ extern const Kernels kSse41;
 extern const Kernels kAvx2;
 extern const Kernels kAvx512;
 extern const Kernels kAvx512Vnni;
+#elif defined(SSLM_KERNELS_ARM64)
+extern const Kernels kNeon;
+extern const Kernels kNeonDotprod;
 #endif
 
 }  // namespace superslm::kernels

@@ -167,23 +167,50 @@ def _determinise(graph: Graph, start: int, end: int) -> Dfa:
     return Dfa(classes, np.array(rows, np.int32).reshape(len(subsets), width), accepting)
 
 
+class _Backwards:
+    """The moves between some states of an automaton against their direction."""
+
+    def __init__(self, following: np.ndarray, kept: np.ndarray | None = None) -> None:
+        states, width = following.shape
+        source, target = np.repeat(np.arange(states), width), following.reshape(-1)
+        used = target != NONE
+        if kept is not None:
+            used &= kept[source] & kept[target]
+        source, target = source[used], target[used]
+        order = np.argsort(target, kind="stable")
+        self._source, self._begin = source[order], np.searchsorted(target[order], np.arange(states + 1))
+        self.moves = np.bincount(source, minlength=states)  # that leave each state
+
+    def sources(self, targets: np.ndarray) -> np.ndarray:
+        """Where the moves into `targets` start, target by target."""
+        return np.concatenate([self._source[self._begin[t] : self._begin[t + 1]] for t in targets])
+
+
 def _distances(automaton: Dfa) -> np.ndarray:
     """Length of the shortest text from each state to acceptance, -1 where there is none."""
-    states, width = automaton.next.shape
-    source = np.repeat(np.arange(states), width)
-    target = automaton.next.reshape(-1)
-    source, target = source[target != NONE], target[target != NONE]
-    order = np.argsort(target, kind="stable")
-    source, begin = source[order], np.searchsorted(target[order], np.arange(states + 1))
+    backwards = _Backwards(automaton.next)
     distance = np.where(automaton.accepting, 0, -1)
-    frontier = np.flatnonzero(automaton.accepting)
-    step = 0
+    frontier, step = np.flatnonzero(automaton.accepting), 0
     while frontier.size:
         step += 1
-        before = np.unique(np.concatenate([source[begin[s] : begin[s + 1]] for s in frontier]))
+        before = np.unique(backwards.sources(frontier))
         frontier = before[distance[before] < 0]
         distance[frontier] = step
     return distance
+
+
+def _heights(automaton: Dfa, live: np.ndarray) -> np.ndarray:
+    """Length of the longest text from each live state to acceptance, -1 where there is no longest."""
+    backwards = _Backwards(automaton.next, live)
+    left, height = backwards.moves.copy(), np.full(len(live), -1)
+    frontier, step = np.flatnonzero(live & (left == 0)), 0
+    while frontier.size:
+        height[frontier] = step
+        step += 1
+        sources, counts = np.unique(backwards.sources(frontier), return_counts=True)
+        left[sources] -= counts
+        frontier = sources[left[sources] == 0]
+    return height
 
 
 def _minimal(automaton: Dfa) -> Dfa:
@@ -191,29 +218,34 @@ def _minimal(automaton: Dfa) -> Dfa:
     if distance[0] < 0:
         none = np.full((1, 1), NONE, np.int32)
         return Dfa(np.zeros(256, np.int64), none, np.zeros(1, bool))
-    # Refine a partition, starting from the distances, until every block moves into blocks. A state's moves are
-    # compared as a sum of 64-bit products with fixed odd factors.
+    # Equal states have equal shortest and longest texts. From there a partition is refined until every block
+    # moves into blocks; a state's moves are compared as a sum of 64-bit products with fixed odd factors.
     states, width = automaton.next.shape
-    live = (automaton.next != NONE) & (distance[automaton.next] >= 0)
-    target = np.where(live, automaton.next, states)
+    live = distance >= 0
+    heights = _heights(automaton, live)
+    target = np.where((automaton.next != NONE) & live[automaton.next], automaton.next, states)
     factors = np.random.default_rng(1).integers(1, 1 << 62, width, np.uint64) * np.uint64(2) + np.uint64(1)
     values = np.random.default_rng(2).integers(1, 1 << 62, states + 1, np.uint64) * np.uint64(2) + np.uint64(
         1
     )
     values[states] = 0
-    _, block = np.unique(distance, return_inverse=True)
-    count = int(block.max()) + 1
+    block, count = _numbered(distance, heights)
     while True:
         value = np.append(values[block], np.uint64(0))
         sums = (value[target] * factors).sum(axis=1, dtype=np.uint64)
-        _, finer = np.unique(np.stack([block.astype(np.uint64), sums]), axis=1, return_inverse=True)
-        finer = finer.reshape(-1)
-        finer_count = int(finer.max()) + 1
-        block = finer
-        if finer_count == count:
-            break
-        count = finer_count
-    return _quotient(automaton, target, block, count)
+        block, finer = _numbered(block, sums)
+        if finer == count:
+            return _quotient(automaton, target, block, count)
+        count = finer
+
+
+def _numbered(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, int]:
+    """A number for each pair that occurs, and how many there are."""
+    order = np.lexsort((b, a))
+    new = np.append(False, (a[order][1:] != a[order][:-1]) | (b[order][1:] != b[order][:-1]))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new)
+    return number, int(new.sum()) + 1
 
 
 def _quotient(automaton: Dfa, target: np.ndarray, block: np.ndarray, count: int) -> Dfa:

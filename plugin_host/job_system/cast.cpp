@@ -28,7 +28,6 @@ T must(sslm::Result<T> result, const char* what) {
 Cast::Cast(std::span<const std::byte> artifact, int count, double budget_ms, const char* world)
     : model_(must(sslm::Model::map(artifact), "model")),
       info_(info_of(model_)),
-      characters_(static_cast<size_t>(count)),
       budget_(budget_ms, info_.layers),
       // Twice the pages of a character, so that one can be restored while the other still lives.
       pages_(pages(model_, kWorldBudget) + static_cast<uint32_t>(count) * 2 * pages(model_, kBudget)),
@@ -41,18 +40,18 @@ Cast::Cast(std::span<const std::byte> artifact, int count, double budget_ms, con
       reading_space_(
           must(sslm::Workspace::create(model_, {1, kChunk, info_.layers, 0}, reading_memory_.span()),
                "workspace")),
-      world_(must(sslm::Prefix::begin(model_, pool_, kWorldBudget), "world")) {
+      world_(must(sslm::Prefix::begin(model_, pool_, kWorldBudget), "world")),
+      characters_(static_cast<size_t>(count)) {
   append_chat(world_ids_, SSLM_EXT_CHAT_SYSTEM, SSLM_EXT_CHAT_PREFIX);
   append_text(world_ids_, world);
   for (std::span<const int32_t> rest(world_ids_); !rest.empty();) {
-    const int32_t read = must(world_.prefill(model_, rest, kChunk, reading_space_), "reading the world");
-    rest = rest.subspan(static_cast<size_t>(read));
+    const int32_t n = must(world_.prefill(model_, rest, kChunk, reading_space_), "reading the world");
+    rest = rest.subspan(static_cast<size_t>(n));
   }
   check(world_.freeze(), "world");
   for (Character& character : characters_) {
-    sslm_kv_pool at = pool_.get();
-    check(sslm_seq_create_budgeted(model_.get(), &at, kBudget, &character.sequence), "sequence");
-    check(sslm_seq_adopt_prefix(character.sequence, world_.get()), "adopt");
+    character.sequence = must(sslm::Sequence::create(model_, pool_, kBudget), "sequence");
+    check(character.sequence.adopt(world_), "adopt");
     character.reply.reserve(kReply);
   }
   speaking_.reserve(characters_.size());
@@ -68,7 +67,6 @@ Cast::~Cast() {
   }
   wake_.notify_one();
   reader_.join();
-  for (Character& character : characters_) sslm_seq_release(character.sequence);
 }
 
 void Cast::say(int who, const char* persona, const char* line) {
@@ -96,19 +94,31 @@ void Cast::read_prompts() {
     Character& character = characters_[static_cast<size_t>(queue_.front())];
     queue_.erase(queue_.begin());
     lock.unlock();
-    for (std::span<const int32_t> rest(character.prompt); !rest.empty();) {
-      int32_t consumed = 0;
-      check(sslm_prefill(model_.get(), character.sequence, rest.data(), static_cast<int32_t>(rest.size()),
-                         kChunk, SSLM_SPAN_PROMPT, reading_space_.get(), &consumed),
-            "reading a line");
-      rest = rest.subspan(static_cast<size_t>(consumed));
+    std::exception_ptr failure;
+    try {
+      read(character);
+    } catch (...) {
+      failure = std::current_exception();
     }
-    character.mood = Mood::kSpeaking;
     lock.lock();
+    if (failure != nullptr) failure_ = failure;
   }
 }
 
+void Cast::read(Character& character) {
+  for (std::span<const int32_t> rest(character.prompt); !rest.empty();) {
+    const int32_t n =
+        must(character.sequence.prefill(model_, rest, kChunk, reading_space_), "reading a line");
+    rest = rest.subspan(static_cast<size_t>(n));
+  }
+  character.mood = Mood::kSpeaking;
+}
+
 double Cast::frame() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
   speaking_.clear();
   int32_t layer = 0;
   for (size_t i = 0; i < characters_.size(); ++i) {
@@ -129,7 +139,7 @@ double Cast::frame() {
 
 void Cast::step(int32_t layers) {
   handles_.clear();
-  for (const size_t i : speaking_) handles_.push_back(characters_[i].sequence);
+  for (const size_t i : speaking_) handles_.push_back(characters_[i].sequence.get());
   sslm_decode_params params{};
   params.layer_budget = layers;
   check(sslm_decode_step(model_.get(), handles_.data(), static_cast<int32_t>(handles_.size()), &params,
@@ -149,16 +159,16 @@ size_t Cast::save_and_restore() {
   size_t bytes = 0;
   for (Character& character : characters_) {
     if (character.mood != Mood::kSpeaking) continue;
-    size_t size = 0;
-    sslm_seq_save(character.sequence, nullptr, &size);
-    std::vector<std::byte> blob(size);
-    check(sslm_seq_save(character.sequence, blob.data(), &size), "save");
-    check(sslm_seq_release(character.sequence), "release");
+    std::vector<std::byte> blob(character.sequence.save_size());
+    must(character.sequence.save(blob), "save");
+    check(character.sequence.reset(), "release");
     sslm_kv_pool at = pool_.get();
-    check(sslm_seq_restore_shared(model_.get(), &at, blob.data(), size, world_.get(), &character.sequence,
+    sslm_seq restored = nullptr;
+    check(sslm_seq_restore_shared(model_.get(), &at, blob.data(), blob.size(), world_.get(), &restored,
                                   nullptr),
           "restore");
-    bytes += size;
+    character.sequence = sslm::Sequence(restored);
+    bytes += blob.size();
   }
   return bytes;
 }

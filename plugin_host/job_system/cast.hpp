@@ -9,11 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,10 +27,13 @@ namespace game {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
+// A call that the library refused.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 inline void check(sslm_status status, const char* what) {
-  if (status == SSLM_OK) return;
-  std::fprintf(stderr, "%s: %s\n", what, sslm_ext_status_name(status));
-  std::exit(1);
+  if (status != SSLM_OK) throw Refused(std::string(what) + ": " + sslm_ext_status_name(status));
 }
 
 // Memory to lend, at the alignment the library asks for.
@@ -53,7 +56,7 @@ enum class Mood { kSilent, kReading, kSpeaking, kDone };
 struct Character {
   std::vector<int32_t> prompt;  // behind the world
   std::vector<int32_t> reply;
-  sslm_seq sequence = nullptr;
+  sslm::Sequence sequence;
   int32_t layer = 0;  // layers of the current token that are done
   std::atomic<Mood> mood{Mood::kSilent};
 };
@@ -104,18 +107,19 @@ class Cast {
   void append_text(std::vector<int32_t>& ids, const char* text) const;
   void append_chat(std::vector<int32_t>& ids, int32_t role, int32_t part) const;
   void read_prompts();
+  void read(Character& character);
   void step(int32_t layers);
   bool stops(int32_t token) const;
 
   sslm::Model model_;
   sslm_ext_model_info_out info_{};
-  std::vector<Character> characters_;
   LayerBudget budget_;
   uint32_t pages_;
   Buffer kv_, frame_memory_, reading_memory_;
   sslm::Pool pool_;
   sslm::Workspace frame_space_, reading_space_;
   sslm::Prefix world_;
+  std::vector<Character> characters_;
   std::vector<int32_t> world_ids_;
   std::vector<size_t> speaking_;  // who takes part in this frame's step
   std::vector<sslm_seq> handles_;
@@ -125,6 +129,7 @@ class Cast {
   std::condition_variable wake_;
   std::vector<int> queue_;  // who waits to be read
   bool ending_ = false;
+  std::exception_ptr failure_;  // of the reader, for the next frame
   std::thread reader_;
 };
 

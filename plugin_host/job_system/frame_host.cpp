@@ -72,10 +72,7 @@ std::vector<std::byte> read_file(const char* path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   std::vector<std::byte> bytes(file ? static_cast<size_t>(file.tellg()) : 0);
   file.seekg(0).read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!file) {
-    std::fprintf(stderr, "cannot read %s\n", path);
-    std::exit(1);
-  }
+  if (!file) throw std::runtime_error(std::string("cannot read ") + path);
   return bytes;
 }
 
@@ -93,6 +90,57 @@ void print_ids(const char* what, const std::vector<int32_t>& first, const std::v
   std::printf("\n");
 }
 
+void print_times(const Options& options, const std::vector<double>& library_ms) {
+  std::printf("library per frame: budget %.2f ms, median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
+              options.budget_ms, game::quantile(library_ms, 0.5), game::quantile(library_ms, 0.99),
+              game::quantile(library_ms, 1.0));
+  const double bin = options.budget_ms / 8;
+  std::printf("%s", game::histogram_text(library_ms, bin, 24).c_str());
+  if (options.png != nullptr && !game::histogram_png(options.png, library_ms, bin, 24, options.budget_ms)) {
+    throw std::runtime_error(std::string("cannot write ") + options.png);
+  }
+}
+
+void print_replies(game::Cast& cast, bool ids) {
+  for (size_t i = 0; i < std::size(kLines); ++i) {
+    const game::Character& character = cast.characters()[i];
+    std::printf("%s: %s\n", kLines[i].name, cast.text(character.reply).c_str());
+    if (!ids) continue;
+    print_ids("prompt", cast.world_ids(), character.prompt);
+    print_ids("reply", character.reply, {});
+  }
+}
+
+void play(const Options& options) {
+  const std::vector<std::byte> artifact = read_file(options.model);
+  superslm_jobs::Pool jobs(options.workers);
+  game::Cast cast(artifact, std::size(kLines), options.budget_ms, kWorld);
+  const sslm_parallel_for hook = options.workers > 0 ? jobs.hook()
+                                                     : sslm_parallel_for{superslm_jobs::run_serially, nullptr,
+                                                                         4, SSLM_PARALLEL_FOR_MATVEC};
+  cast.use(hook);
+  for (int i = 0; i < static_cast<int>(std::size(kLines)); ++i)
+    cast.say(i, kLines[i].persona, kLines[i].line);
+
+  std::vector<double> library_ms;
+  library_ms.reserve(static_cast<size_t>(options.frames));
+  size_t saved = 0;
+  int spoken = 0, frame = 0;
+  auto next = game::Clock::now();
+  for (; frame < options.frames && !cast.done(); ++frame) {
+    be_busy(options.busy_ms);
+    const double ms = cast.frame();
+    if (ms > 0) library_ms.push_back(ms);
+    if (ms > 0 && ++spoken == 40) saved = cast.save_and_restore();
+    next += std::chrono::microseconds(16667);
+    std::this_thread::sleep_until(next);
+  }
+  print_replies(cast, options.ids);
+  std::printf("\n%d frames, %zu with speech; saved and restored in mid-sentence: %zu bytes\n", frame,
+              library_ms.size(), saved);
+  print_times(options, library_ms);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -104,45 +152,11 @@ int main(int argc, char** argv) {
         "[--ids]\n");
     return 2;
   }
-  const std::vector<std::byte> artifact = read_file(options->model);
-  superslm_jobs::Pool jobs(options->workers);
-  game::Cast cast(artifact, std::size(kLines), options->budget_ms, kWorld);
-  cast.use(jobs.hook());
-  for (int i = 0; i < static_cast<int>(std::size(kLines)); ++i)
-    cast.say(i, kLines[i].persona, kLines[i].line);
-
-  std::vector<double> library_ms;
-  library_ms.reserve(static_cast<size_t>(options->frames));
-  size_t saved = 0;
-  int spoken = 0, frame = 0;
-  auto next = game::Clock::now();
-  for (; frame < options->frames && !cast.done(); ++frame) {
-    be_busy(options->busy_ms);
-    const double ms = cast.frame();
-    if (ms > 0) library_ms.push_back(ms);
-    if (ms > 0 && ++spoken == 40) saved = cast.save_and_restore();
-    next += std::chrono::microseconds(16667);
-    std::this_thread::sleep_until(next);
-  }
-
-  for (size_t i = 0; i < std::size(kLines); ++i) {
-    const game::Character& character = cast.characters()[i];
-    std::printf("%s: %s\n", kLines[i].name, cast.text(character.reply).c_str());
-    if (!options->ids) continue;
-    print_ids("prompt", cast.world_ids(), character.prompt);
-    print_ids("reply", character.reply, {});
-  }
-  const double p99 = game::quantile(library_ms, 0.99), worst = game::quantile(library_ms, 1.0);
-  std::printf("\n%d frames, %zu with speech; saved and restored in mid-sentence: %zu bytes\n", frame,
-              library_ms.size(), saved);
-  std::printf("library per frame: budget %.2f ms, median %.2f ms, 99 %% %.2f ms, worst %.2f ms\n",
-              options->budget_ms, game::quantile(library_ms, 0.5), p99, worst);
-  const double bin = options->budget_ms / 8;
-  std::printf("%s", game::histogram_text(library_ms, bin, 24).c_str());
-  if (options->png != nullptr &&
-      !game::histogram_png(options->png, library_ms, bin, 24, options->budget_ms)) {
-    std::fprintf(stderr, "cannot write %s\n", options->png);
+  try {
+    play(*options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "frame_host: %s\n", error.what());
     return 1;
   }
-  return 0;
 }

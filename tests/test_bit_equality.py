@@ -9,6 +9,9 @@ Compared are tokens, logits, K/V bytes, the residual and the five counts, howeve
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,3 +220,15 @@ def test_two_tokens_of_a_large_shape_equal_the_witness(
                 (token,) = pair.decode([sequence._handle.value], pair.model.info.layers, None)
                 assert token == witness.decode()
                 check(pair, sequence, witness, f"token {step}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tier", ["scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni"])
+def test_every_kernel_tier_equals_the_witness_on_every_fixture(tier: str, test_library_path: Path) -> None:
+    """The tests above, on the test library, which refuses to run on another tier than the one that is named."""
+    env = {**os.environ, "SUPERSLM_LIBRARY": str(test_library_path), "SSLM_FORCE_TIER": tier}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    if done.returncode < 0:
+        pytest.skip(f"this processor does not have {tier}")
+    assert done.returncode == 0, done.stdout[-3000:]

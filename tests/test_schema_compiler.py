@@ -286,6 +286,8 @@ REFUSED = [
     ({"type": "string", "pattern": "(a"}, "not closed", "$.pattern"),
     ({"type": "string", "pattern": "a)"}, "without '('", "$.pattern"),
     ({"type": "string", "pattern": "*"}, "nothing to repeat", "$.pattern"),
+    ({"type": "string", "pattern": "a{2}{3}"}, "nothing to repeat", "$.pattern"),
+    ({"type": "string", "pattern": r"[^\s\S]"}, "no character", "pattern"),
     ({"type": "colour"}, "colour", "$.type"),
     ({}, "no type", "$"),
     ({"type": "object", "properties": {"a": True}}, "any value", "$.properties.a"),

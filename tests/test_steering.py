@@ -20,6 +20,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from artifact_support import run, sanitized
 from make_checkpoint import make_quantized, spec_of
 from schema_cases import SHOP, hand_written
 from schema_fixtures import schemas, with_schemas
@@ -189,6 +190,14 @@ def test_a_mutated_section_is_refused_or_harmless(
         except errors.ArtifactRejected:
             refused += 1
     assert refused > 140
+
+
+def test_no_mutated_section_leads_out_of_its_bytes(c_program: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "section").write_bytes(pack(schemas(263)))
+    program = sanitized(c_program, "artifact_schemas")
+    (summary,) = run(program, tmp_path / "section", 263, 20_000)
+    print(summary)
+    assert int(summary.split()[-1]) > 15_000
 
 
 # ---- damped greedy ----

@@ -3,8 +3,10 @@
 """Regular expressions in the dialect of JSON Schema become automata over UTF-8 bytes.
 
 outlines-core builds the automata of character classes, Unicode ones included; the parser composes them as JSON
-Schema means it (searching, anchors, escapes of ECMA-262). Where engines disagree about a class, such as
-non-ASCII digits in `\\d`, only characters that all of them agree on are generated.
+Schema means it (searching, anchors, escapes of ECMA-262). Whole expressions are not given to outlines-core: its
+index loses moves that lead on from an accepted text, and alternatives with a common beginning can take it many
+seconds. Where engines disagree about a class, such as non-ASCII digits in `\\d`, only characters that all of them
+agree on are generated.
 """
 
 from __future__ import annotations
@@ -98,7 +100,11 @@ def character(expression: str) -> Dfa:
             "Install it with: pip install 'superslm[convert]'",
         ) from None
     # A vocabulary of single bytes makes the token index the automaton itself; 256 is its end of text.
-    index = Index(expression, Vocabulary(256, {bytes([b]): [b] for b in range(256)}))
+    try:
+        index = Index(expression, Vocabulary(256, {bytes([b]): [b] for b in range(256)}))
+    except ValueError as error:
+        what = f"no character is in the class {expression}"
+        raise SchemaError(what, "pattern", "Change the class.") from error
     transitions, final = index.get_transitions(), index.get_final_states()
     start = index.get_initial_state()
     order = [start, *sorted(s for s in {*transitions, *final} if s != start)]
@@ -195,7 +201,7 @@ class _Parser:
         if self._take("\\"):
             item = self._escape(in_class=False)
             return Set(_quoted(item) if isinstance(item, int) else f"[{_part(item, wide=False)}]")
-        if c in "*+?":
+        if c in "*+?{":
             raise self._fail(f"{c!r} with nothing to repeat", f"Write \\{c} for the character.")
         self._at += 1
         return Set(_quoted(ord(c)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 from . import apart, numbers
 from .automaton import Dfa, Graph, SchemaError
@@ -65,7 +66,7 @@ def resolve(root: Any, reference: Any, path: str) -> Any:
         raise SchemaError(f"$ref {reference!r} leads out of the file", path, "Copy its target into $defs.")
     value = root
     for part in reference[1:].split("/")[1:] if reference != "#" else []:
-        name = part.replace("~1", "/").replace("~0", "~")
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and name in value:
             value = value[name]
         elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import os
 import subprocess
@@ -51,6 +53,13 @@ def shop(smollm2_golden: Path, tmp_path_factory: Any) -> Path:
     path = tmp_path_factory.mktemp("shop") / "shop.sslm"
     assert main(["schema", "add", str(smollm2_golden), f"order={ORDER}", "-o", str(path)]) == 0
     return path
+
+
+@pytest.mark.parametrize("name", ["selection", "structured"])
+def test_the_examples_in_the_docstrings_run(name: str, shop: Path) -> None:
+    module = importlib.import_module(f"superslm.{name}")
+    result = doctest.testmod(module, extraglobs={"example_artifact": shop, "example_shop": shop}, verbose=False)
+    assert result.attempted > 0 and result.failed == 0
 
 
 def test_the_examples_schema_is_the_tests_schema() -> None:

@@ -27,6 +27,12 @@ class Damped:
         alpha: strength, 0 to below 32; 0 is plain greedy over the candidates.
         order: longest run of tokens that is compared, 1..82. Another order starts with an empty history.
         top_k: candidates among the best tokens, 1..vocabulary.
+
+    >>> from superslm import Damped, Model
+    >>> with Model.load(example_artifact) as model, model.pool() as pool, pool.sequence() as sequence:
+    ...     text = "".join(sequence.generate("Once", selection=Damped(alpha=3.0), max_tokens=8))
+    >>> len(text) > 0
+    True
     """
 
     alpha: float = _abi.SSLM_DAMPED_GREEDY_DEFAULT_ALPHA_Q15 / Q15
@@ -49,6 +55,13 @@ class Sampling:
         counts: id -> how often it has been used, for the two penalties.
         frequency: nats taken off per use.
         presence: nats taken off once for a used id.
+
+    >>> from superslm import Model, Sampling
+    >>> with Model.load(example_artifact) as model, model.pool() as pool, pool.sequence() as sequence:
+    ...     text = "".join(sequence.generate("Once", selection=Sampling(7, temperature=0.8), max_tokens=8))
+    ...     sequence.reset()
+    ...     text == "".join(sequence.generate("Once", seed=7, temperature=0.8, max_tokens=8))
+    True
     """
 
     seed: int

@@ -30,6 +30,12 @@ class Structured:
     text: everything that was generated. value: the parsed JSON; None where the text is not JSON or not complete.
     complete: whether the schema accepts the text as it is. tokens: how many tokens it has. forced: how many of
     them the schema left no choice about and went in together.
+
+    >>> from superslm import Model
+    >>> with Model.load(example_shop) as model, model.pool() as pool, pool.sequence() as sequence:
+    ...     order = sequence.generate("Two apples, please!\\n", schema="order")
+    >>> order.complete, sorted(order.value)
+    (True, ['intent', 'item', 'polite', 'quantity'])
     """
 
     text: str

@@ -58,7 +58,9 @@ def shop(smollm2_golden: Path, tmp_path_factory: Any) -> Path:
 @pytest.mark.parametrize("name", ["selection", "structured"])
 def test_the_examples_in_the_docstrings_run(name: str, shop: Path) -> None:
     module = importlib.import_module(f"superslm.{name}")
-    result = doctest.testmod(module, extraglobs={"example_artifact": shop, "example_shop": shop}, verbose=False)
+    result = doctest.testmod(
+        module, extraglobs={"example_artifact": shop, "example_shop": shop}, verbose=False
+    )
     assert result.attempted > 0 and result.failed == 0
 
 

@@ -23,7 +23,12 @@ namespace {
 const char kWorld[] =
     "You are in the Drowned Lantern, a tavern on the quay of Saltreach. Outside a storm pulls at the "
     "shutters, "
-    "and the ferry will not sail tonight. Stay in your part and answer in one or two short sentences.";
+    "and the ferry will not sail tonight. The stove is hot, a lame gull named Commodore sleeps "
+    "on the counter, and at dusk the bell of the lighthouse rang by itself. "
+    "Nobody trusts the tax collector, who sits by the window with wet boots and a locked chest, "
+    "and nobody knows why the harbour master has not been seen since noon. The soup is thin, the stories are "
+    "long. "
+    "Stay in your part and answer in one or two short sentences.";
 
 struct Line {
   const char* name;
@@ -33,7 +38,7 @@ struct Line {
 const Line kLines[] = {
     {"Marta", " You are Marta, who keeps the tavern.", "What do you serve tonight?"},
     {"Oren", " You are Oren, an old sailor.", "Have you ever seen a storm like this?"},
-    {"Pip", " You are Pip, a young thief.", "What are you hiding under your coat?"},
+    {"Pip", " You are Pip, a young thief.", "Who is the man by the window?"},
 };
 
 struct Options {

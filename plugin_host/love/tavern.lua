@@ -7,11 +7,15 @@
 local superslm = require "superslm"
 
 local WORLD = "You are in the Drowned Lantern, a tavern on the quay of Saltreach. Outside a storm pulls at the "
-  .. "shutters, and the ferry will not sail tonight. Stay in your part and answer in one or two short sentences."
+  .. "shutters, and the ferry will not sail tonight. The stove is hot, a lame gull named Commodore sleeps "
+  .. "on the counter, and at dusk the bell of the lighthouse rang by itself. "
+  .. "Nobody trusts the tax collector, who sits by the window with wet boots and a locked chest, "
+  .. "and nobody knows why the harbour master has not been seen since noon. The soup is thin, the stories are long, and so is the night. "
+  .. "Stay in your part and answer in one or two short sentences."
 local CAST = {
   { name = "Marta", persona = " You are Marta, who keeps the tavern.", line = "What do you serve tonight?" },
   { name = "Oren", persona = " You are Oren, an old sailor.", line = "Have you ever seen a storm like this?" },
-  { name = "Pip", persona = " You are Pip, a young thief.", line = "What are you hiding under your coat?" },
+  { name = "Pip", persona = " You are Pip, a young thief.", line = "Who is the man by the window?" },
 }
 local WORLD_BUDGET, BUDGET, REPLY = 256, 512, 48
 

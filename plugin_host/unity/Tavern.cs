@@ -24,14 +24,18 @@ namespace SuperSLM
     {
         private const string World =
             "You are in the Drowned Lantern, a tavern on the quay of Saltreach. Outside a storm pulls at the "
-            + "shutters, and the ferry will not sail tonight. Stay in your part and answer in one or two short sentences.";
+            + "shutters, and the ferry will not sail tonight. The stove is hot, a lame gull named Commodore sleeps "
+            + "on the counter, and at dusk the bell of the lighthouse rang by itself. "
+            + "Nobody trusts the tax collector, who sits by the window with wet boots and a locked chest, "
+            + "and nobody knows why the harbour master has not been seen since noon. The soup is thin, the stories are long, and so is the night. "
+            + "Stay in your part and answer in one or two short sentences.";
         private const int WorldBudget = 256, Budget = 256, MaxReply = 40;
 
         public readonly Character[] Cast =
         {
             new Character { Name = "Marta", Persona = " You are Marta, who keeps the tavern.", Line = "What do you serve tonight?" },
             new Character { Name = "Oren", Persona = " You are Oren, an old sailor.", Line = "Have you ever seen a storm like this?" },
-            new Character { Name = "Pip", Persona = " You are Pip, a young thief.", Line = "What are you hiding under your coat?" },
+            new Character { Name = "Pip", Persona = " You are Pip, a young thief.", Line = "Who is the man by the window?" },
         };
 
         public readonly Model Model;

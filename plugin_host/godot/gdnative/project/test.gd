@@ -3,11 +3,11 @@
 # Headless: godot3-server --path gdnative/project -s test.gd, with SUPERSLM_MODEL in the environment.
 extends SceneTree
 
-const WORLD = "You are in the Drowned Lantern, a tavern on the quay of Saltreach. Outside a storm pulls at the shutters, and the ferry will not sail tonight. Stay in your part and answer in one or two short sentences."
+const WORLD = "You are in the Drowned Lantern, a tavern on the quay of Saltreach. Outside a storm pulls at the shutters, and the ferry will not sail tonight. The stove is hot, a lame gull named Commodore sleeps on the counter, and at dusk the bell of the lighthouse rang by itself. Nobody trusts the tax collector, who sits by the window with wet boots and a locked chest, and nobody knows why the harbour master has not been seen since noon. The soup is thin, the stories are long, and so is the night. Stay in your part and answer in one or two short sentences."
 const CAST = [
 	[" You are Marta, who keeps the tavern.", "What do you serve tonight?"],
 	[" You are Oren, an old sailor.", "Have you ever seen a storm like this?"],
-	[" You are Pip, a young thief.", "What are you hiding under your coat, größter Dieb?"],
+	[" You are Pip, a young thief.", "Who is the man by the window, größter Dieb?"],
 ]
 
 var superslm = preload("res://superslm.gd").new()

@@ -171,6 +171,8 @@ def test_a_hostile_section_is_refused_by_name(
     twice = schemas(vocab)
     twice["parity"] = dataclasses.replace(twice["parity"], accepting=np.array([1, 0], np.uint32))
     assert "accepting state (ascending) is 0" in why(pack(twice))
+    twice["parity"] = dataclasses.replace(twice["parity"], accepting=np.array([1, 1], np.uint32))
+    assert "accepting state (ascending) is 1" in why(pack(twice))
     set_section(fixture_artifact("cells"), "SCHM", section, output=path)
     Model.load(path).close()
 

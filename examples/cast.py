@@ -23,7 +23,8 @@ WORLD = (
     "and the ferry will not sail tonight. The stove is hot, a lame gull named Commodore sleeps "
     "on the counter, and at dusk the bell of the lighthouse rang by itself. "
     "Nobody trusts the tax collector, who sits by the window with wet boots and a locked chest, "
-    "and nobody knows why the harbour master has not been seen since noon. The soup is thin, the stories are long, and so is the night. "
+    "and nobody knows why the harbour master has not been seen since noon. "
+    "The soup is thin, the stories are long, and so is the night. "
     "Stay in your part and answer in one or two short sentences."
 )
 TAVERN = {

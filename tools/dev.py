@@ -6,6 +6,7 @@
     python tools/dev.py demo     build, fetch SmolLM2, convert it and let it answer three prompts
     python tools/dev.py build    the release library and the library for tests
     python tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
+    python tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
     python tools/dev.py long     the tests that take minutes
     python tools/dev.py bench    speed of SmolLM2 on this machine
     python tools/dev.py lint     ruff and clang-format
@@ -67,7 +68,7 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "aarch64": (
         "aarch64-linux-gnu-gcc",
         "aarch64-linux-gnu-g++",
-        (SEAMS, f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}"),
+        (SEAMS, SHARED_OBJECTS, f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}"),
     ),
 }
 
@@ -292,6 +293,8 @@ def run_pytest(python: Path, marked: str, arguments: argparse.Namespace, env: di
 def command_test(arguments: argparse.Namespace) -> None:
     """Everything that must hold on every commit."""
     python = ensure_venv()
+    if arguments.hosts:
+        return play_hosts(python, arguments)
     command_lint(arguments)
     folders = []
     for variant in ("gcc", "clang"):
@@ -308,7 +311,15 @@ def command_test(arguments: argparse.Namespace) -> None:
     run([python, ROOT / "tools/check_abi.py", *libraries], env=env)
     say("No floating point in the library")
     run([python, ROOT / "tools/check_no_float.py", *folders], env=env)
-    run_pytest(python, "not long", arguments, env)
+    run_pytest(python, "not long and not hosts", arguments, env)
+
+
+def play_hosts(python: Path, arguments: argparse.Namespace) -> None:
+    """Plays the hosts headless, with the Python engines in .venv; the others come from the system's packages."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", *extras["hosts"]]
+    quiet(pip, "installing the Python engines")
+    run_pytest(python, "hosts", arguments, python_env())
 
 
 def command_long(arguments: argparse.Namespace) -> None:
@@ -346,6 +357,8 @@ def main() -> int:
         sub.set_defaults(function=function, pytest=[])
         if name in ("test", "long"):
             sub.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
+        if name == "test":
+            sub.add_argument("--hosts", action="store_true", help="play plugin_host/ in real engines instead")
         if name == "bench":
             sub.add_argument("--memory", action="store_true", help="what paged memory costs instead")
         if name == "clean":

@@ -174,8 +174,8 @@ def _hook() -> tuple[Mutant, ...]:
         Mutant(
             "a hook failure in a one-token prefill loses the unfinished row",
             "c_abi/decode/prefill.cpp",
-            "  const bool save_row = use_hook && state.layer_index > 0;",
-            "  const bool save_row = use_hook && state.layer_index > 99;",
+            "(one || engine.spreads()) && state.layer_index > 0;",
+            "(one || engine.spreads()) && state.layer_index > 99;",
             "cell:cell_hook/a_faulty_hook_in_a_one_token_prefill_changes_nothing",
         ),
     )

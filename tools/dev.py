@@ -68,7 +68,11 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "aarch64": (
         "aarch64-linux-gnu-gcc",
         "aarch64-linux-gnu-g++",
-        (SEAMS, SHARED_OBJECTS, f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}"),
+        (
+            SEAMS,
+            SHARED_OBJECTS,
+            f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}",
+        ),
     ),
 }
 

@@ -175,7 +175,7 @@ class DotProducts {
   // All weight rows against T activation rows, in runs of blocks whose planes are held.
   template <bool kFourBit, int T>
   static void run(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride) {
-    constexpr int kRows = T <= 2 ? 4 : 2;
+    constexpr int kRows = T == 1 ? 4 : 2;
     constexpr int32_t kSpan = (kHeldBlocks / T) & ~3;
     Planes planes;
     for (int32_t begin = 0; begin < m.blocks; begin += kSpan) {

@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
               static_cast<unsigned long long>(c.value_landing),
               static_cast<unsigned long long>(c.key_landing), static_cast<unsigned long long>(c.rotary_query),
               static_cast<unsigned long long>(c.rotary_key));
+  std::printf("tier %s\n", run.engine.kernels->name);
   artifact::release(&run.model);
   return 0;
 }

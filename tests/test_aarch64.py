@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""64-bit ARM under an emulator: a Cortex-A53 has no dot product instruction, a Cortex-A76 has it.
+
+Needs Debian's packages g++-aarch64-linux-gnu and qemu-user; without them every test here fails and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import dev
+import pytest
+from cell_programs import artifacts_of
+from test_golden import golden  # noqa: F401
+
+C_SOURCES = Path(__file__).resolve().parent / "c"
+SYSROOT = "/usr/aarch64-linux-gnu"
+TIERS = ("scalar", "neon", "neon_dotprod")
+BEST = {"cortex-a53": "neon", "cortex-a76": "neon_dotprod"}  # processor -> the tier that dispatch must choose
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
+
+
+@pytest.fixture(scope="module")
+def arm_library() -> Path:
+    """The library with test seams for 64-bit ARM Linux."""
+    missing = [name for name in ("aarch64-linux-gnu-g++", "qemu-aarch64") if not shutil.which(name)]
+    assert not missing, f"{missing} not found: apt install g++-aarch64-linux-gnu qemu-user"
+    return dev.build("aarch64")
+
+
+def emulated(processor: str, program: Path, *arguments: object, env: Mapping[str, str] | None = None) -> str:
+    """Runs a program on an emulated processor and returns what it prints; fails with what it says."""
+    command = ["qemu-aarch64", "-cpu", processor, "-L", SYSROOT, str(program), *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def build_program(folder: Path, name: str, library: Path, compiler: str) -> Path:
+    """Compiles tests/c/NAME.cpp against the static library beside a shared one."""
+    program = folder / name
+    command = [*shlex.split(compiler), "-std=c++20", "-O1", "-g", f"-I{dev.ROOT / 'c_abi'}"]
+    command += [str(C_SOURCES / f"{name}.cpp"), str(library.parent / "libsuperslm.a"), "-pthread"]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def arm_program(arm_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`arm_program(name)`: tests/c/NAME.cpp for ARM."""
+    folder = tmp_path_factory.mktemp("aarch64")
+    return lambda name: build_program(folder, name, arm_library, "aarch64-linux-gnu-g++")
+
+
+@pytest.mark.parametrize("processor", BEST)
+def test_every_arm_tier_gives_the_bits_of_scalar(processor: str, arm_program: Callable[[str], Path]) -> None:
+    """A tier that the processor lacks is named; none is left out."""
+    lines = emulated(processor, arm_program("engine_kernels")).splitlines()
+    present = TIERS[: TIERS.index(BEST[processor]) + 1]
+    lacking = [f"skipped {tier}: this processor lacks it" for tier in TIERS[len(present) :]]
+    assert lines == [*(f"ok {tier}" for tier in present), *lacking]
+
+
+@pytest.mark.parametrize("weights", ["w8", "w4"])
+@pytest.mark.parametrize("fixture", ["deep", "bias", "odd"])
+def test_both_architectures_compute_the_same_states(
+    fixture: str,
+    weights: str,
+    arm_program: Callable[[str], Path],
+    test_library_path: Path,
+    fixture_artifact: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """Digests of residuals, K, V and logits, and the tokens: layer by layer and in chunks, on every ARM tier."""
+    artifact = fixture_artifact(fixture, weights)
+    native = build_program(tmp_path, "engine_golden", test_library_path, os.environ.get("CXX", "c++"))
+    program = arm_program("engine_golden")
+    for how in ("decode", "4", "11"):
+        words = [str(artifact), how, *map(str, PROMPT)]
+        done = subprocess.run([str(native), *words], capture_output=True, text=True, check=True)
+        *wanted, _ = done.stdout.splitlines()
+        for processor, best in BEST.items():
+            assert emulated(processor, program, *words).splitlines() == [*wanted, f"tier {best}"]
+        scalar = emulated("cortex-a53", program, *words, env={"SSLM_FORCE_TIER": "scalar"})
+        assert scalar.splitlines() == [*wanted, "tier scalar"]
+
+
+@pytest.mark.parametrize("processor", BEST)
+def test_smollm2_gives_the_golden_digests_on_arm(
+    golden: SimpleNamespace,  # noqa: F811
+    processor: str,
+    arm_program: Callable[[str], Path],
+) -> None:
+    """The committed digests of an independent engine: residuals, logits, K and V of 24 tokens, W8 and W4."""
+    tokens = [step[0] for step in golden.steps]
+    out = emulated(processor, arm_program("engine_golden"), golden.path, "decode", *tokens)
+    found: dict[str, list[str]] = {}
+    for name, value, *_ in map(str.split, out.splitlines()):
+        found.setdefault(name, []).append(value)
+    assert found["tier"] == [BEST[processor]]
+    assert [int(token) for token in found["argmax"]] == [step[1] for step in golden.steps]
+    for column, name in ((2, "residuals"), (3, "final"), (4, "logits")):
+        assert [digest[:16] for digest in found[name]] == [step[column] for step in golden.steps], name
+    for name in ("k", "v"):
+        assert [digest[:16] for digest in found[name]] == getattr(golden, name), name
+
+
+@pytest.mark.parametrize("processor", BEST)
+@pytest.mark.parametrize("program", ["cell_prefill", "cell_decode", "cell_save", "cell_text"])
+def test_cells_hold_on_arm(
+    program: str,
+    processor: str,
+    arm_library: Path,
+    c_program: Callable[..., Path],
+    fixture_artifact: Callable[..., Path],
+) -> None:
+    """The contract's promises, through the public headers."""
+    built = c_program(program, library=arm_library, compiler="aarch64-linux-gnu-gcc")
+    emulated(processor, built, *artifacts_of(program, fixture_artifact))

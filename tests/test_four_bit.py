@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: SuperSLM contributors
+"""Four-bit models: what they weigh, and what the command line keeps at eight bits."""
+
+from __future__ import annotations
+
+import math
+
+import make_checkpoint
+import numpy as np
+import pytest
+from superslm import artifact as fmt
+from superslm.convert import writer
+from superslm.convert.quantized import Matrix, MatrixW4, MatrixW8, padded
+
+
+def hollow_matrix(_: np.random.Generator, shape: tuple[int, int], kind: str) -> Matrix:
+    """A matrix of one repeated element: it has a size but takes no memory."""
+    rows, columns = shape
+    wide = padded(columns)
+    values = np.broadcast_to(np.uint8(1), (rows, wide))
+    scales = np.broadcast_to(np.uint8(1), (rows, wide // 32))
+    multipliers = np.full(rows, 1 << 22, np.int32)
+    exponent = round(math.log2(620 * 6e6 * math.sqrt(columns)))
+    if kind == "w8":
+        return MatrixW8(columns, values.view(np.int8), scales, multipliers, exponent)
+    return MatrixW4(columns, values, scales, scales, multipliers, exponent)
+
+
+def sizes(weights: str) -> tuple[int, int]:
+    """Bytes of all tensors and of the layers' matrices of a model of 0.5 billion weights; nothing is written."""
+    model = make_checkpoint.make_quantized("qwen2.5-0.5b", weights)
+    tensors = list(writer._tensors(model))
+    _, _, whole = writer._tensor_table(tensors)
+    matrices = [t for t in tensors if t.layer != fmt.WHOLE_MODEL and t.format in (fmt.W8, fmt.W4)]
+    return whole, sum(size for tensor in matrices for size, _ in tensor.parts)
+
+
+def test_a_four_bit_model_of_half_a_billion_weights_is_at_most_0_72_of_eight_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(make_checkpoint, "random_matrix", hollow_matrix)
+    (whole8, layers8), (whole4, layers4) = sizes("w8"), sizes("w4")
+    print(f"all tensors {whole4 / whole8:.3f}, matrices of the layers {layers4 / layers8:.3f}")
+    assert whole4 <= 0.72 * whole8
+    assert layers4 <= 0.57 * layers8

@@ -290,6 +290,7 @@ def command_lint(_: argparse.Namespace) -> None:
 def run_pytest(python: Path, marked: str, arguments: argparse.Namespace, env: dict[str, str]) -> None:
     """Ends the command with pytest's own summary and exit code."""
     say("Tests")
+    env = {"OPENBLAS_NUM_THREADS": "1", **env}  # small matrices; its threads spin where others need the processor
     command = [python, "-m", "pytest", "tests", "-q", "--durations=10", "-m", marked, *arguments.pytest]
     sys.exit(subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=False).returncode)
 

@@ -45,8 +45,10 @@ struct sslm_model_s {
 // Lent scratch. It holds no reference to its model, which may be unmapped first.
 struct sslm_workspace_s {
   uint8_t* buffer = nullptr;
-  size_t size = 0;
+  size_t size = 0;      // of its config's calls
+  size_t capacity = 0;  // of the buffer
   superslm::base::Parallel parallel;
+  bool spread = false;  // SSLM_EXT_PARALLEL_SPREAD
 };
 
 struct sslm_kv_pool_s {

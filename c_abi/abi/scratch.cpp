@@ -40,11 +40,18 @@ size_t call_scratch_size(const sslm_model_s& model, const forward::Shape& shape)
   return total.ok() ? static_cast<size_t>(total.value()) : 0;
 }
 
-CallScratch::CallScratch(const sslm_model_s& model, sslm_workspace workspace, const forward::Shape& shape) {
-  const size_t size = call_scratch_size(model, shape);
+CallScratch::CallScratch(const sslm_model_s& model, sslm_workspace workspace, const forward::Shape& call) {
+  forward::Shape shape = call;
+  size_t size = call_scratch_size(model, shape);
   if (size == 0) return;
+  const bool covers = workspace != nullptr && workspace->size >= size;
+  if (covers && workspace->spread && workspace->parallel.active()) {
+    shape.max_tasks = workspace->parallel.max_tasks;
+    const size_t spread_size = call_scratch_size(model, shape);
+    if (spread_size == 0 || spread_size > workspace->capacity) shape = call;
+  }
   uint8_t* memory;
-  if (workspace != nullptr && workspace->size >= size) {
+  if (covers) {
     memory = workspace->buffer;
   } else {
     if (size > SIZE_MAX - kAlignment) return;
@@ -56,6 +63,7 @@ CallScratch::CallScratch(const sslm_model_s& model, sslm_workspace workspace, co
   const size_t own = static_cast<size_t>(lay_out(shape, reinterpret_cast<uintptr_t>(memory), &tables));
   engine = forward::make_engine(model.view(), shape, memory + own,
                                 workspace == nullptr ? base::Parallel{} : workspace->parallel);
+  engine.spread = covers && workspace->spread;
   usable_ = true;
 }
 

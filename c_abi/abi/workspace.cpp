@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 #include "abi/scratch.h"
 
+#define SSLM_ENABLE_DRAFT_EXTENSIONS
+#include "superslm/sslm_ext.h"
+
 using namespace superslm;
 
 namespace {
@@ -30,6 +33,7 @@ sslm_status sslm_workspace_create(sslm_model model, const sslm_config* config, v
   if (workspace == nullptr) return SSLM_ALLOCATION_FAILED;
   workspace->buffer = static_cast<uint8_t*>(buf);
   workspace->size = size;
+  workspace->capacity = buf_size;
   *out = workspace;
   return SSLM_OK;
 }
@@ -52,5 +56,18 @@ sslm_status sslm_workspace_set_parallel_for(sslm_workspace ws, const sslm_parall
   }
   ws->parallel =
       base::Parallel{pf->run, pf->host_ctx, pf->max_tasks, (pf->reserved & SSLM_PARALLEL_FOR_MATVEC) != 0};
+  return SSLM_OK;
+}
+
+size_t sslm_ext_workspace_size_parallel(sslm_model model, const sslm_config* config, int32_t max_tasks) {
+  if (model == nullptr || config == nullptr || !valid(*model, *config)) return 0;
+  if (max_tasks < 1 || max_tasks > SSLM_PARALLEL_FOR_MAX_TASKS) return 0;
+  return abi::call_scratch_size(*model,
+                                forward::Shape{config->max_batch, config->max_chunk_budget, max_tasks});
+}
+
+sslm_status sslm_ext_workspace_set_parallel(sslm_workspace ws, uint32_t flags) {
+  if (ws == nullptr || (flags & ~SSLM_EXT_PARALLEL_SPREAD) != 0) return SSLM_INVALID_ARGUMENT;
+  ws->spread = (flags & SSLM_EXT_PARALLEL_SPREAD) != 0;
   return SSLM_OK;
 }

@@ -59,6 +59,9 @@ SSLM_LAYOUT_FIELD(sslm_ext_model_info_out, model_digest, 152);
  * text. */
 #define SSLM_EXT_TOKENIZE_SPECIAL 0x1u
 
+/* A flag of sslm_ext_workspace_set_parallel. */
+#define SSLM_EXT_PARALLEL_SPREAD 0x1u
+
 /* One entry's draw, see sslm_ext_decode_sample. Probabilities are Q15 (32768 is 1), logits Q16 nats. */
 typedef struct sslm_ext_sample_params {
   uint32_t struct_size;          /* sizeof(sslm_ext_sample_params); also the distance of the entries */
@@ -139,6 +142,19 @@ SUPERSLM_API sslm_status sslm_ext_adapter_check(sslm_model base, const void* dat
  * (ARTIFACT_REJECTED). [excl: ws] */
 SUPERSLM_API sslm_status sslm_ext_self_check(sslm_model model, sslm_workspace ws,
                                              sslm_ext_self_check_out* out);
+
+/* Bytes of a workspace whose installed hook may be spread over `max_tasks` tasks (1..256), see
+ * sslm_ext_workspace_set_parallel; give them to sslm_workspace_create as buf_size. 0 where
+ * sslm_workspace_size is 0, and for max_tasks outside its range. [pure] */
+SUPERSLM_API size_t sslm_ext_workspace_size_parallel(sslm_model model, const sslm_config* config,
+                                                     int32_t max_tasks);
+
+/* With SSLM_EXT_PARALLEL_SPREAD the workspace's hook is also used by prefills of two or more tokens, by
+ * attention and by the work between the matrices, for single sequences and joint passes; with 0, as at
+ * first, only as parallel_for.h says. The same bits either way. A hook that misbehaves in such a prefill
+ * leaves the sequence unchanged and *consumed 0. A workspace too small for the hook's max_tasks runs these
+ * steps on the calling thread. Refuses: null ws; another flag. [excl: ws] */
+SUPERSLM_API sslm_status sslm_ext_workspace_set_parallel(sslm_workspace ws, uint32_t flags);
 
 /* Writes the logits (Q16 nats, one per id) from which the next decode step of a sequence that rests ready,
  * after a prefill or adopt, would choose; no schema mask. `*n` is the capacity in ids on entry and the

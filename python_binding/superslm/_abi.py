@@ -390,6 +390,8 @@ EXTENSIONS: dict[str, tuple[Any, list[Any]]] = {
     "sslm_ext_model_check": (sslm_status, [c_void_p, c_size_t, _charp, _sizep]),
     "sslm_ext_adapter_check": (sslm_status, [sslm_model, c_void_p, c_size_t, _charp, _sizep]),
     "sslm_ext_self_check": (sslm_status, [sslm_model, sslm_workspace, POINTER(sslm_ext_self_check_out)]),
+    "sslm_ext_workspace_size_parallel": (c_size_t, [sslm_model, POINTER(sslm_config), c_int32]),
+    "sslm_ext_workspace_set_parallel": (sslm_status, [sslm_workspace, c_uint32]),
     "sslm_ext_seq_logits": (sslm_status, [sslm_model, sslm_seq, sslm_workspace, _i32p, _sizep]),
     # The text may hold NUL characters, so it is a pointer to bytes and not a C string.
     "sslm_ext_tokenize": (sslm_status, [sslm_model, c_char_p, c_size_t, c_uint32, _i32p, _sizep]),

@@ -384,6 +384,96 @@ static void a_faulty_hook_in_a_one_token_prefill_changes_nothing(void) {
   OK(sslm_model_unmap(model));
 }
 
+static sslm_workspace make_spread_workspace(sslm_model model, int32_t chunk, int32_t max_tasks) {
+  sslm_config config = {4, chunk, 1, 0};
+  sslm_workspace ws = NULL;
+  const size_t size = sslm_ext_workspace_size_parallel(model, &config, max_tasks);
+  CHECK(size > sslm_workspace_size(model, &config));
+  OK(sslm_workspace_create(model, &config, aligned(size), size, &ws));
+  return ws;
+}
+
+static void a_spread_hook_serves_prefill_and_gives_the_same_bits(void) {
+  const sslm_model model = map_artifact(WIDE);
+  pool_memory memory = make_pool(model, BLOCK_POOL, 2);
+  const sslm_workspace roomy = make_spread_workspace(model, 16, 4), tight = make_workspace(model, 1, 16);
+  const sslm_seq seq = make_seq(model, memory.pool), twin = make_seq(model, memory.pool);
+  const sslm_config config = {1, 16, 1, 0};
+  int spread;
+  CHECK_INT(sslm_ext_workspace_size_parallel(NULL, &config, 4), 0);
+  CHECK_INT(sslm_ext_workspace_size_parallel(model, NULL, 4), 0);
+  CHECK_INT(sslm_ext_workspace_size_parallel(model, &config, 0), 0);
+  CHECK_INT(sslm_ext_workspace_size_parallel(model, &config, 257), 0);
+  CHECK_INT(sslm_ext_workspace_size_parallel(model, &config, 1), sslm_workspace_size(model, &config));
+  STATUS(INVALID_ARGUMENT, sslm_ext_workspace_set_parallel(NULL, SSLM_EXT_PARALLEL_SPREAD));
+  STATUS(INVALID_ARGUMENT, sslm_ext_workspace_set_parallel(roomy, 2));
+  prefill_run(model, twin, 13, 1, NULL);
+  decode_token(model, twin, NULL);
+  for (spread = 0; spread < 2; ++spread) {
+    hook h = good_hook();
+    h.reversed = 1;
+    OK(sslm_ext_workspace_set_parallel(roomy, spread ? SSLM_EXT_PARALLEL_SPREAD : 0));
+    OK(sslm_ext_workspace_set_parallel(tight, SSLM_EXT_PARALLEL_SPREAD));
+    install(roomy, run_tasks, &h, 4, 0);
+    install(tight, run_tasks, &h, 4, 0);
+    OK(sslm_seq_reset(seq));
+    prefill_run(model, seq, 13, 1, roomy);
+    CHECK((h.calls > 0) == spread);
+    decode_token(model, seq, roomy);
+    CHECK_SAME(seq, twin);
+    h.calls = 0;
+    OK(sslm_seq_reset(seq));
+    prefill_run(model, seq, 13, 1, tight);
+    CHECK_INT(h.calls, 0);
+    decode_token(model, seq, tight);
+    CHECK_SAME(seq, twin);
+  }
+  OK(sslm_seq_release(seq));
+  OK(sslm_seq_release(twin));
+  OK(sslm_workspace_destroy(roomy));
+  OK(sslm_workspace_destroy(tight));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
+static void a_faulty_spread_hook_in_a_prefill_changes_nothing(void) {
+  const sslm_model model = map_artifact(WIDE);
+  pool_memory memory = make_pool(model, BLOCK_POOL, 1);
+  const sslm_workspace ws = make_spread_workspace(model, 16, 4);
+  const sslm_seq seq = make_seq(model, memory.pool);
+  int32_t* tokens = token_run(model, 12, 5);
+  int call;
+  hook h = good_hook();
+  prefill_run(model, seq, 5, 1, NULL);
+  decode_token(model, seq, NULL);
+  rest_mid_token(model, seq, 1, NULL);
+  OK(sslm_ext_workspace_set_parallel(ws, SSLM_EXT_PARALLEL_SPREAD));
+  for (call = 0;; ++call) {
+    const blob before = save(seq);
+    int32_t consumed = 77;
+    sslm_status status;
+    h = good_hook();
+    h.faulty_at = call;
+    h.fault = (enum fault)(OMITS + call % (FAULTS - OMITS));
+    install(ws, run_tasks, &h, 4, 0);
+    status = sslm_prefill(model, seq, tokens, 12, 12, SSLM_SPAN_PROMPT, ws, &consumed);
+    if (status == SSLM_OK) {
+      CHECK_INT(h.calls, call);
+      free(before.bytes);
+      break;
+    }
+    CHECK_INT(status, SSLM_INVALID_ARGUMENT);
+    CHECK_INT(consumed, 0);
+    CHECK_UNCHANGED(seq, before);
+  }
+  CHECK(call > info_of(model).layers);
+  free(tokens);
+  OK(sslm_seq_release(seq));
+  OK(sslm_workspace_destroy(ws));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
 static const cell cells[] = {
     CELL(a_bad_hook_is_refused_and_the_old_one_stays),
     CELL(every_hook_gives_the_serial_tokens_counts_and_blobs),
@@ -393,6 +483,8 @@ static const cell cells[] = {
     CELL(a_faulty_hook_in_decode_costs_no_state_at_any_group),
     CELL(a_fault_in_a_joint_pass_stops_its_first_entry_and_leaves_the_others),
     CELL(a_faulty_hook_in_a_one_token_prefill_changes_nothing),
+    CELL(a_spread_hook_serves_prefill_and_gives_the_same_bits),
+    CELL(a_faulty_spread_hook_in_a_prefill_changes_nothing),
 };
 
 CELLS(cells)

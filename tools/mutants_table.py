@@ -580,14 +580,14 @@ def _text_and_artifact() -> tuple[Mutant, ...]:
             "c_abi/text/pretokenize.cpp",
             "  return s.at_end() || last == first ? s.position() : last;",
             "  return last == first ? s.position() : last;",
-            f"{section}test_a_small_tokenizer_with_every_feature_equals_hugging_face",
+            "tests/test_tokenizer_equality.py::test_ids_equal_hugging_face_on_22500_strings_of_nine_kinds",
         ),
         Mutant(
             "held back bytes come from the wrong end",
             "c_abi/text/tokenize.cpp",
             "pending[i] = tail[tail_size - held + i];",
             "pending[i] = tail[i];",
-            f"{section}test_bytes_of_characters_split_at_every_byte_come_out_whole",
+            f"{section}test_only_an_incomplete_character_is_held_back_and_invalid_bytes_pass",
         ),
         Mutant(
             "an invalid byte is held back like an unfinished character",

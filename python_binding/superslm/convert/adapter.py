@@ -246,13 +246,14 @@ def _chat(model: Model, turns: list[dict[str, str]]) -> str:
 
 
 def _compare_names(peft: PeftAdapter, source: str, warn: Callable[[str], None] | None) -> None:
-    """Warns when the adapter names another base; names are no proof, so nothing is refused."""
+    """Warns when the adapter names quite another base; names are no proof, so nothing is refused."""
 
-    def plain(name: str) -> str:
-        return re.sub(r"[^a-z0-9]", "", re.split(r"[/\\]", name.rstrip("/\\"))[-1].lower())
+    def words(name: str) -> set[str]:
+        last = re.split(r"[/\\]", name.rstrip("/\\"))[-1].lower()
+        return set(re.findall(r"[a-z0-9.]+", last)) - {"instruct", "chat", "base", "model", "it"}
 
-    trained, given = plain(peft.base_name), plain(source)
-    if warn is not None and trained and given and trained not in given and given not in trained:
+    trained, given = words(peft.base_name), words(source)
+    if warn is not None and trained and given and not trained & given:
         warn(
             f"The adapter says it was trained on {peft.base_name}; the base was made from {source}. If these are "
             "different models, its replies will be wrong."

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -108,3 +109,35 @@ def test_the_quickstart_runs(smollm2_golden: Path) -> None:
     text = output(sys.executable, EXAMPLES / "quickstart.py", smollm2_golden)
     assert "The blacksmith said:" in text and "The youngest child said:" in text
     assert "shares 1 page(s)" in text
+
+
+def test_a_saved_story_goes_on_the_same_whatever_the_slices(
+    example: Callable[[str], Path], smollm2_golden: Path, tmp_path: Path
+) -> None:
+    program = example("savegame")
+
+    def told(save: Path, *layers: str) -> str:
+        return re.sub(r"\n\[saved .*\]\n", "", output(program, smollm2_golden, save, *layers))
+
+    first = [told(tmp_path / "a.sav"), told(tmp_path / "a.sav"), told(tmp_path / "a.sav")]
+    other = [told(tmp_path / "b.sav", "7"), told(tmp_path / "b.sav"), told(tmp_path / "b.sav", "1")]
+    assert first == other and (tmp_path / "a.sav").read_bytes() == (tmp_path / "b.sav").read_bytes()
+    assert not (tmp_path / "a.sav.part").exists()
+
+
+def test_a_foreign_save_is_refused(example: Callable[[str], Path], smollm2_golden: Path, tmp_path: Path) -> None:
+    (tmp_path / "story.sav").write_bytes(b"not a save at all")
+    command = [example("savegame"), smollm2_golden, tmp_path / "story.sav"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "story.sav: SSLM_INVALID_ARGUMENT" in done.stderr
+
+
+def test_a_story_fits_into_frames(example: Callable[[str], Path], smollm2_golden: Path) -> None:
+    text = output(example("frame_budget"), smollm2_golden, "90", "50")
+    assert "90 frames" in text and "slices of layers" in text and "last layer and logits" in text
+
+
+def test_a_cast_speaks_at_once(smollm2_golden: Path) -> None:
+    text = output(sys.executable, EXAMPLES / "cast.py", smollm2_golden)
+    assert all(f"{name}, " in text for name in ("Marta", "Oren", "Pip"))
+    assert "1 pages hold the world for all" in text and "mid-sentence" in text

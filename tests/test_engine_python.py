@@ -69,7 +69,9 @@ def test_every_public_name_is_there_and_documented() -> None:
 # ---- loading and releasing ----
 
 
-def test_a_refused_artifact_says_where_and_why(library_path: Path, tmp_path: Path) -> None:
+def test_a_refused_artifact_says_where_and_why(
+    library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path
+) -> None:
     from superslm import Model, SuperslmError, errors
 
     path = tmp_path / "bad.sslm"
@@ -77,6 +79,11 @@ def test_a_refused_artifact_says_where_and_why(library_path: Path, tmp_path: Pat
     with pytest.raises(errors.ArtifactRejected, match=r"sslm_model_map.*bad\.sslm.*magic") as refusal:
         Model.load(path)
     assert isinstance(refusal.value, SuperslmError) and refusal.value.verb == "sslm_model_map"
+    damaged = bytearray(fixture_artifact("deep").read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(errors.ArtifactRejected, match="the file is damaged"):
+        Model.load(path)
     path.write_bytes(b"")
     with pytest.raises(errors.ArtifactRejected, match="empty"):
         Model.load(path)

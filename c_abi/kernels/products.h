@@ -78,6 +78,7 @@ class Products {
   static inline void spread_scales(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
                                    Scales& out) {
     const uint8_t* scales = m.scales + static_cast<size_t>(row) * m.scale_stride;
+    Isa::prefetch(scales + (kFourBit ? 2 * begin : begin / 2) + (kFourBit ? kAhead / 8 : kAhead / 32));
     if constexpr (kFourBit) {
       Isa::spread_bytes(scales + 2 * begin, blocks, out.scale, out.offset);
     } else {

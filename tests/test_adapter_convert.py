@@ -322,6 +322,12 @@ def test_the_command_line_converts_and_reports(
     assert "rank 4 on q down" in said and "0.0000% of K" in said
     with Artifact(output) as artifact:
         assert artifact.provenance()["source"] == "smith"
+    assert cli.main(["inspect", str(output)]) == 0
+    assert "4 on q down, rank 4" in capsys.readouterr().out
+    assert cli.main(["inspect", "--json", str(output)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    with Model.load(tmp_path / "base.sslm") as base:
+        assert facts["base_digest"] == base.info.model_digest and facts["targets"] == ["q", "down"]
     text.write_text("a b c " * 20)
     assert cli.main([*arguments, "--calibration-text", str(text)]) == 0
     (folder / WEIGHTS).unlink()

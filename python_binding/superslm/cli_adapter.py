@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""`superslm convert-adapter`: a PEFT directory becomes an adapter of one artifact."""
+"""`superslm convert-adapter`: a PEFT directory becomes an adapter of one artifact; and what `inspect` says of it."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
 
+from superslm.artifact import BASE, KIND_ADAPTER, Artifact, load_adapter
 from superslm.cli_convert import _check_output, _read_text
-from superslm.cli_output import CommandError, bytes_text, note, progress_bar, seconds
+from superslm.cli_output import CommandError, bytes_text, note, progress_bar, seconds, show_table
 
 MODULES = dict(zip(("WQ", "WK", "WV", "WO", "WG", "WU", "WD"), "q k v o gate up down".split(), strict=True))
 
@@ -74,4 +76,53 @@ def command(options: argparse.Namespace) -> int:
         f"{seconds(time.monotonic() - start)}"
     )
     print(f"outside the base's range on the text: {report.k_clipped:.4%} of K, {report.v_clipped:.4%} of V")
+    return 0
+
+
+# ---- inspect ----
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a file is an artifact of the kind adapter; damaged ones are left to the commands."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(16)
+    return head[:8] == b"SUPERSLM" and int.from_bytes(head[12:16], "little") == KIND_ADAPTER
+
+
+def inspect(options: argparse.Namespace) -> int:
+    """Shows what an adapter holds; returns the exit code."""
+    adapter, artifact = load_adapter(options.model), Artifact(options.model, verify=False)
+    pairs = [(name, pair.A.rows) for layer in adapter.layers for name, pair in layer.items()]
+    origin, (base,) = artifact.provenance(), BASE.unpack(artifact.section("BASE"))
+    facts = {
+        "source": origin.get("source"),
+        "source_sha256": origin.get("source_sha256"),
+        "trained_on": origin.get("trained_on"),
+        "base": origin.get("base"),
+        "base_digest": base.hex(),
+        "pairs": len(pairs),
+        "targets": [short for name, short in MODULES.items() if any(name == found for found, _ in pairs)],
+        "ranks": sorted({rank for _, rank in pairs}),
+        "file_size": options.model.stat().st_size,
+        "file_digest": artifact.file_digest.hex(),
+    }
+    if options.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        return 0
+    rows = [
+        ("adapter", facts["source"] or "unknown"),
+        ("trained on", facts["trained_on"] or "not stated by the source"),
+        ("base", facts["base"] or "unknown"),
+        (
+            "pairs",
+            f"{facts['pairs']} on {' '.join(facts['targets'])}, rank {' '.join(map(str, facts['ranks']))}",
+        ),
+        ("file", bytes_text(facts["file_size"])),
+        ("source SHA-256", facts["source_sha256"] or "unknown"),
+        ("base's model digest", facts["base_digest"]),
+        ("file digest", facts["file_digest"]),
+    ]
+    show_table(rows, str(options.model))
     return 0

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from superslm import cli_adapter
 from superslm.artifact import Artifact
 from superslm.cli_output import CommandError, bytes_text, show_error, show_table
 from superslm.engine import Model
@@ -51,6 +52,8 @@ def add_parsers(commands: Any) -> None:
 
 def inspect(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    if cli_adapter.is_adapter(options.model):
+        return cli_adapter.inspect(options)
     with Model.load(options.model) as model:
         artifact = Artifact(options.model, verify=False)  # the library has just checked it
         facts = gather(model, artifact)

@@ -36,13 +36,24 @@ inline void transpose16(const __m512i* rows, __m512i* out) {
   }
 }
 
-// Loads `count` dwords of up to 16 rows and transposes them.
+// Loads `count` dwords of up to 16 rows, transposes them, and asks for what the next 16 rows have there.
 inline void load_columns(const uint8_t* first, size_t row_bytes, int64_t rows, int32_t count, __m512i* out) {
   __m512i x[16];
-  const __mmask16 m = mask16(count);
-  for (int64_t r = 0; r < 16; ++r) {
-    x[r] = r < rows ? _mm512_maskz_loadu_epi32(m, first + static_cast<size_t>(r) * row_bytes)
-                    : _mm512_setzero_si512();
+  const auto next = [&](size_t r) {
+    _mm_prefetch(reinterpret_cast<const char*>(first + (r + 16) * row_bytes), _MM_HINT_T0);
+  };
+  if (rows == 16 && count == 16) {
+    for (size_t r = 0; r < 16; ++r) {
+      x[r] = _mm512_loadu_si512(first + r * row_bytes);
+      next(r);
+    }
+  } else {
+    const __mmask16 m = mask16(count);
+    for (size_t r = 0; r < 16; ++r) {
+      const __mmask16 own = static_cast<int64_t>(r) < rows ? m : 0;
+      x[r] = _mm512_maskz_loadu_epi32(own, first + (own ? r : 0) * row_bytes);
+      next(r);
+    }
   }
   transpose16(x, out);
 }

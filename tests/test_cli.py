@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -124,7 +125,11 @@ def test_an_interrupted_conversion_leaves_nothing_behind(
     smollm2_gguf: Path, library_path: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "superslm.cli", "convert", str(smollm2_gguf), "-o", str(tmp_path / "m.sslm")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+    # A test run in the background of a shell ignores the signal, and its children would too.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment(), preexec_fn=heed
+    ) as process:
         assert "Converting" in process.stderr.readline()
         time.sleep(2)
         process.send_signal(signal.SIGINT)

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import check_no_float
 import dev
 import pytest
 from cell_programs import artifacts_of
+from test_abi_tiers import weak_symbols
 from test_golden import golden  # noqa: F401
 
 C_SOURCES = Path(__file__).resolve().parent / "c"
@@ -114,8 +116,16 @@ def test_smollm2_gives_the_golden_digests_on_arm(
         assert [digest[:16] for digest in found[name]] == getattr(golden, name), name
 
 
+LONG = pytest.mark.long
+CELLS = [
+    "cell_prefill",
+    "cell_text",
+    *(pytest.param(name, marks=LONG) for name in ("cell_decode", "cell_save")),
+]
+
+
 @pytest.mark.parametrize("processor", BEST)
-@pytest.mark.parametrize("program", ["cell_prefill", "cell_decode", "cell_save", "cell_text"])
+@pytest.mark.parametrize("program", CELLS)
 def test_cells_hold_on_arm(
     program: str,
     processor: str,
@@ -126,3 +136,14 @@ def test_cells_hold_on_arm(
     """The contract's promises, through the public headers."""
     built = c_program(program, library=arm_library, compiler="aarch64-linux-gnu-gcc")
     emulated(processor, built, *artifacts_of(program, fixture_artifact))
+
+
+def test_the_arm_library_computes_without_floats(arm_library: Path) -> None:
+    findings, files, _ = check_no_float.check([arm_library.parent])
+    assert files > 50 and not findings
+
+
+def test_the_dot_product_tier_shares_no_function_with_other_objects(arm_library: Path) -> None:
+    """Code that every ARM processor runs must not hold its instructions."""
+    objects = list(arm_library.parent.rglob("neon_dotprod.cpp.o"))
+    assert objects and not any(weak_symbols(path) for path in objects)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""Four-bit models: what they weigh, and what the command line keeps at eight bits."""
+"""Four-bit models: what they weigh, and the shuffled copy on which their quality is measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import math
 import make_checkpoint
 import numpy as np
 import pytest
+from shuffled import shuffled
 from superslm import artifact as fmt
 from superslm.convert import writer
+from superslm.convert.calibrate import calibrate
+from superslm.convert.float_model import logits
 from superslm.convert.quantized import Matrix, MatrixW4, MatrixW8, padded
 
 
@@ -44,3 +47,17 @@ def test_a_four_bit_model_of_half_a_billion_weights_is_at_most_0_72_of_eight_bit
     print(f"all tensors {whole4 / whole8:.3f}, matrices of the layers {layers4 / layers8:.3f}")
     assert whole4 <= 0.72 * whole8
     assert layers4 <= 0.57 * layers8
+
+
+@pytest.mark.parametrize("name", ["deep", "gqa3", "bias_untied", "qknorm_centred"])
+def test_shuffled_channels_compute_the_same_function_and_need_the_shuffled_record(name: str) -> None:
+    checkpoint, ids = make_checkpoint.make_checkpoint(name), list(range(3, 60))
+    other, record = shuffled(checkpoint, calibrate(checkpoint, ids))
+    (want,), (got,) = logits(checkpoint, [ids]), logits(other, [ids])
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+    assert not np.array_equal(other["layer0.WD"].read(), checkpoint["layer0.WD"].read())
+    again = calibrate(other, ids)
+    for a, b in zip(record["layers"], again["layers"], strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            np.testing.assert_allclose(a[key], b[key], rtol=1e-3, atol=1e-3)

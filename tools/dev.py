@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """The one entry point for working on SuperSLM; needs Python 3.10, git and a C++20 compiler.
 
-    python tools/dev.py demo     build, fetch SmolLM2, convert it and let it answer three prompts
+    python tools/dev.py demo     build, fetch SmolLM2, convert it; three prompts and a conversation
     python tools/dev.py build    the release library and the library for tests
     python tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
     python tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
@@ -266,6 +266,8 @@ def command_demo(_: argparse.Namespace) -> None:
     for prompt in PROMPTS:
         say(prompt)
         run([python, "-m", "superslm.cli", "run", artifact, prompt, "--chat"], env=env)
+    say("A conversation: examples/readme_script.py")
+    run([python, ROOT / "examples/readme_script.py", artifact], env=env)
     print(f"\nYour turn: {artifact.relative_to(ROOT)} is the model, see README.md")
 
 

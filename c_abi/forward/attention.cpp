@@ -3,6 +3,7 @@
 #include "forward/attention.h"
 
 #include "base/fixed_point.h"
+#include "base/prefetch.h"
 
 namespace superslm::forward {
 
@@ -78,6 +79,19 @@ struct HeadGroup {
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
 };
 
+// The rows from position on, and a request for those of the page after them: pages lie anywhere, so the
+// processor does not foresee where the next one begins.
+kv::Run next_run(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
+  const kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
+  const int64_t after = position + run.count;
+  if (after < end) {
+    const kv::Run following = g.row.kv.run(g.layer_index, kind, g.kv_head, after, end);
+    base::prefetch(reinterpret_cast<const uint8_t*>(following.rows),
+                   static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim));
+  }
+  return run;
+}
+
 // Steps 4 and 5: the scores of every position, run by run. exponents [head_count].
 void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
   const ModelView& m = *g.engine.model;
@@ -91,7 +105,7 @@ void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
                                 g.task, queries[i]);
   }
   for (int64_t j = 0; j < end;) {
-    const kv::Run run = g.row.kv.run(g.layer_index, kv::kKey, g.kv_head, j, end);
+    const kv::Run run = next_run(g, kv::kKey, j, end);
     for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.task.score + g.line(i) + j;
     const uint8_t* trig = layer.center ? m.rotary_rows.from(static_cast<size_t>(j) * hd).bytes : nullptr;
     g.engine.kernels->scores(queries, g.head_count, run.rows, trig, run.count, m.head_dim);
@@ -110,7 +124,7 @@ void sum_values(const HeadGroup& g) {
     for (int32_t c = 0; c < hd; ++c) sums[i].sums[c] = 0;
   }
   for (int64_t j = 0; j < end;) {
-    const kv::Run run = g.row.kv.run(g.layer_index, kv::kValue, g.kv_head, j, end);
+    const kv::Run run = next_run(g, kv::kValue, j, end);
     for (int32_t i = 0; i < g.head_count; ++i) {
       sums[i].high = s.weight + 2 * g.line(i) + j;
       sums[i].low = sums[i].high + g.engine.model->cap;

@@ -36,10 +36,10 @@ class Attention {
 
   static void split_centers(const Query* queries, int32_t count, int32_t head_dim, CenterPlanes& out) {
     for (int32_t h = 0; h < count; ++h) {
+      const int16_t* center = queries[h].center;
+      for (int32_t c = 0; c < head_dim; ++c) out.low[h][c] = static_cast<int8_t>(center[c] & 255);
       for (int32_t c = 0; c < head_dim; ++c) {
-        const int32_t w = queries[h].center[c], low = ((w + 128) & 255) - 128;
-        out.low[h][c] = static_cast<int16_t>(low);
-        out.high[h][c] = static_cast<int16_t>((w - low) / 256);
+        out.high[h][c] = static_cast<int16_t>((center[c] - out.low[h][c]) >> 8);
       }
     }
   }
@@ -91,10 +91,13 @@ class Attention {
       Isa::store(reinterpret_cast<int16_t*>(h + i * Isa::kLanes / 2), high[i]);
       Isa::store(reinterpret_cast<int16_t*>(l + i * Isa::kLanes / 2), low[i]);
     }
-    for (int k = 0; k < Isa::kLanes; ++k) {
-      // Channel k is in the first vector when it is among the first four of its eight.
-      const int at = k / 8 * 4 + k % 4 + (k % 8 < 4 ? 0 : Isa::kLanes / 2);
-      sum.sums[c + k] += int64_t{h[at]} * 32768 + l[at];
+    // Of each eight channels the first four are in the first vector.
+    int64_t* out = sum.sums + c;
+    for (int k = 0; k < Isa::kLanes; k += 8) {
+      const int32_t *h0 = h + k / 2, *l0 = l + k / 2;
+      const int32_t *h1 = h0 + Isa::kLanes / 2, *l1 = l0 + Isa::kLanes / 2;
+      for (int i = 0; i < 4; ++i) out[k + i] += (int64_t{h0[i]} << 15) + l0[i];
+      for (int i = 0; i < 4; ++i) out[k + 4 + i] += (int64_t{h1[i]} << 15) + l1[i];
     }
   }
 

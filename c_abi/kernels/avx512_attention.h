@@ -71,16 +71,20 @@ struct QueryPairs {
   uint32_t center_low[8][kMostPairs];
 };
 
+// Paged rows come in short runs, so this is done often.
 inline void prepare_pairs(const Query& q, int32_t head_dim, int h, QueryPairs& out) {
-  for (int32_t c = 0; c < head_dim; c += 4) {
-    out.key[h][c / 2] = pair_of(q.values[c], q.values[c + 2]);
-    out.key[h][c / 2 + 1] = pair_of(q.values[c + 1], q.values[c + 3]);
-  }
-  for (int32_t c = 0; q.center != nullptr && c < head_dim; c += 2) {
-    const auto low = [](int32_t w) { return ((w + 128) & 255) - 128; };
-    const auto high = [low](int32_t w) { return (w - low(w)) / 256; };
-    out.center_high[h][c / 2] = pair_of(high(q.center[c]), high(q.center[c + 1]));
-    out.center_low[h][c / 2] = pair_of(low(q.center[c]), low(q.center[c + 1]));
+  const __m512i middle =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  const __m512i half = _mm512_set1_epi16(128), byte = _mm512_set1_epi16(255);
+  for (int32_t c = 0; c < head_dim; c += 32) {
+    const __mmask32 m = static_cast<__mmask32>(mask64(head_dim - c));
+    _mm512_mask_storeu_epi16(out.key[h] + c / 2, m,
+                             _mm512_shuffle_epi8(_mm512_maskz_loadu_epi16(m, q.values + c), middle));
+    if (q.center == nullptr) continue;
+    const __m512i w = _mm512_maskz_loadu_epi16(m, q.center + c);
+    const __m512i low = _mm512_sub_epi16(_mm512_and_si512(_mm512_add_epi16(w, half), byte), half);
+    _mm512_mask_storeu_epi16(out.center_low[h] + c / 2, m, low);
+    _mm512_mask_storeu_epi16(out.center_high[h] + c / 2, m, _mm512_srai_epi16(_mm512_sub_epi16(w, low), 8));
   }
 }
 

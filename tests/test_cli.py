@@ -86,6 +86,15 @@ def test_convert_refuses_a_record_of_another_model(smollm2_gguf: Path, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
+def test_convert_refuses_an_impossible_cap_before_it_calibrates(
+    smollm2_gguf: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superslm.convert.pipeline.calibrate", lambda *_, **__: pytest.fail("calibrates"))
+    for cap in ("0", "-5", str((1 << 25) + 1)):
+        arguments = ["convert", smollm2_gguf, "-o", tmp_path / "m.sslm", "--context-cap", cap]
+        refused(arguments, capsys, f"context cap {cap}", "from 1 to 2^25")
+
+
 def test_convert_refuses_short_or_undecodable_calibration_text(
     smollm2_gguf: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -256,6 +265,17 @@ def test_run_reads_the_prompt_from_standard_input(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("The capital of France is"))
     assert ran(["run", smollm2_golden, "-", "--max-tokens", "3"], capsys).startswith(" Paris")
+
+
+@pytest.mark.parametrize(
+    "option, message",
+    [("--temperature=0", "temperature must be"), ("--temperature=nan", "temperature must be"),
+     ("--top-p=2", "top_p must be"), ("--top-k=-1", "top_k must be"), ("--seed=-1", "seed -1 is out of range")],
+)  # fmt: skip
+def test_run_refuses_sampling_options_out_of_range(
+    smollm2_golden: Path, capsys: Capture, option: str, message: str
+) -> None:
+    refused(["run", smollm2_golden, "hi", "--seed=1", option], capsys, message)
 
 
 def test_run_refuses_an_empty_prompt_and_a_model_without_text(

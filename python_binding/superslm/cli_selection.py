@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 
 from superslm.cli_output import CommandError
-from superslm.selection import Damped, Sampling, Selection
+from superslm.selection import Damped, Sampling, SamplingArray, Selection
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,4 +41,11 @@ def selection_of(options: argparse.Namespace) -> Selection | None:
         return Damped() if options.decode == "damped" else None
     if options.decode is not None:
         raise CommandError("--decode and --seed exclude each other", "Leave one of them out.")
-    return Sampling(options.seed, **given)
+    if not 0 <= options.seed < 1 << 64:
+        raise CommandError(f"seed {options.seed} is out of range", "Give a number from 0 to 2^64-1.")
+    sampling = Sampling(options.seed, **given)
+    try:
+        SamplingArray([sampling])  # its checks, before a model is loaded
+    except ValueError as error:
+        raise CommandError(str(error), "See --help for what the sampling options mean.") from None
+    return sampling

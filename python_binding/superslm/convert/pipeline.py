@@ -11,7 +11,7 @@ from typing import Any
 from .calibrate import MINIMUM_TOKENS, calibrate, chatml, default_calibration_text
 from .chat_format import ChatFormatError, render
 from .checkpoint import Checkpoint, ConvertError
-from .quantize import Progress, quantize
+from .quantize import Progress, checked_cap, quantize
 from .quantized import QuantizedModel
 from .tokenizer import TokenizerSource, build_tokenizer, hf_tokenizer
 
@@ -127,6 +127,7 @@ def convert(
     tables = build_tokenizer(tokenizer, config.vocab)
     for text in (*checkpoint.warnings, *tables.warnings):
         say(text)
+    checked_cap(config.context_length if context_cap is None else context_cap)  # before the long work
     if context_cap is not None and context_cap > config.context_length:
         say(
             f"The context cap of {context_cap} positions is beyond the {config.context_length} the model was "

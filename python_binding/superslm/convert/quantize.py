@@ -351,6 +351,15 @@ def _encoder(checkpoint: Checkpoint, progress: Progress | None) -> Callable[[Flo
     return encode
 
 
+def checked_cap(cap: int) -> int:
+    """A context cap in positions. Raises ConvertError where the artifact cannot hold it."""
+    if not 1 <= cap <= 1 << 25:
+        raise ConvertError(
+            f"context cap {cap}", "option context_cap", "Use a number of positions from 1 to 2^25."
+        )
+    return int(cap)
+
+
 def quantize(
     checkpoint: Checkpoint,
     record: dict[str, Any],
@@ -384,11 +393,7 @@ def quantize(
             "option keep_8bit",
             f"Use {' '.join(MATRIX_NAMES)}.",
         )
-    cap = c.context_length if context_cap is None else int(context_cap)
-    if not 1 <= cap <= 1 << 25:
-        raise ConvertError(
-            f"context cap {cap}", "option context_cap", "Use a number of positions from 1 to 2^25."
-        )
+    cap = checked_cap(c.context_length if context_cap is None else context_cap)
     check_record(record, c)
     encode = matrix or _encoder(checkpoint, progress)
     R = int(min(20, 29 - ceil_log2(float(record["res"]))))

@@ -55,7 +55,9 @@ class Character:
 class Cast:
     """Characters of one model. Call `frame` once per frame, from one thread."""
 
-    def __init__(self, model: Model, personas: dict[str, str], *, world: str = WORLD, budget: int = 384) -> None:
+    def __init__(
+        self, model: Model, personas: dict[str, str], *, world: str = WORLD, budget: int = 384
+    ) -> None:
         """Reads the world and makes the characters.
 
         Args:
@@ -71,7 +73,9 @@ class Cast:
         pages = model.pages_for(room) + 2 * len(personas) * model.pages_for(budget)
         self.pool = model.pool(pages=pages)
         self.world = self.pool.prefix(self.world_ids, budget=room).freeze()
-        self.characters = {name: Character(text, self.pool.sequence(budget)) for name, text in personas.items()}
+        self.characters = {
+            name: Character(text, self.pool.sequence(budget)) for name, text in personas.items()
+        }
         for character in self.characters.values():
             character.sequence.adopt(self.world)
         self.workspace = model.workspace(max_batch=len(personas), max_chunk=1)

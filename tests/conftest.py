@@ -72,7 +72,10 @@ def smollm2_golden(library_path: Path, smollm2_gguf: Path) -> Path:
                 shutil.rmtree(old)
             path.parent.mkdir()
             record = TESTS / "golden/smollm2_record.json.xz"
-            assert main(["convert", str(smollm2_gguf), "-o", str(path), "--calibration-record", str(record)]) == 0
+            assert (
+                main(["convert", str(smollm2_gguf), "-o", str(path), "--calibration-record", str(record)])
+                == 0
+            )
     return path
 
 
@@ -111,11 +114,7 @@ def c_program(tmp_path_factory: pytest.TempPathFactory, test_library_path: Path)
     ) -> Path:
         library = library or test_library_path
         source = next(
-
-                TESTS / "c" / f"{name}{end}"
-                for end in (".c", ".cpp")
-                if (TESTS / "c" / f"{name}{end}").is_file()
-
+            TESTS / "c" / f"{name}{end}" for end in (".c", ".cpp") if (TESTS / "c" / f"{name}{end}").is_file()
         )
         key = hashlib.sha256(repr((name, flags, library, compiler)).encode()).hexdigest()[:8]
         program = folder / f"{name}-{key}"

@@ -122,9 +122,7 @@ def test_the_binding_loads_the_library_and_names_its_refusals(library_path: Path
     assert library.sslm_ext_status_name(_abi.SSLM_KV_BUDGET_EXCEEDED) == b"SSLM_KV_BUDGET_EXCEEDED"
     model = _abi.sslm_model()
     status = library.sslm_model_map(b"garbage", 7, ctypes.byref(model))
-    with pytest.raises(
-        errors.ArtifactRejected, match="sslm_model_map: SSLM_ARTIFACT_REJECTED: seven bytes"
-    ):
+    with pytest.raises(errors.ArtifactRejected, match="sslm_model_map: SSLM_ARTIFACT_REJECTED: seven bytes"):
         _library.check(status, "sslm_model_map", "seven bytes")
 
 

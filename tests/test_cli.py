@@ -52,7 +52,9 @@ def test_convert_refuses_a_source_that_is_not_there(tmp_path: Path, capsys: Capt
 def test_convert_refuses_a_file_of_another_kind(tmp_path: Path, capsys: Capture) -> None:
     source = tmp_path / "model.bin"
     source.write_bytes(b"something else")
-    refused(["convert", source, "-o", tmp_path / "m.sslm"], capsys, "neither a GGUF file", "Give a .gguf file")
+    refused(
+        ["convert", source, "-o", tmp_path / "m.sslm"], capsys, "neither a GGUF file", "Give a .gguf file"
+    )
 
 
 def test_convert_refuses_impossible_outputs_before_it_works(tmp_path: Path, capsys: Capture) -> None:
@@ -76,7 +78,9 @@ def test_convert_refuses_a_model_without_a_tokenizer(tmp_path: Path, capsys: Cap
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
 
 
-def test_convert_refuses_a_record_of_another_model(smollm2_gguf: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_convert_refuses_a_record_of_another_model(
+    smollm2_gguf: Path, tmp_path: Path, capsys: Capture
+) -> None:
     record = tmp_path / "record.json"
     arguments = ["convert", smollm2_gguf, "-o", tmp_path / "m.sslm", "--calibration-record", record]
     record.write_text("{not json")
@@ -133,7 +137,15 @@ def test_a_library_that_is_missing_or_foreign_is_named(
 def test_an_interrupted_conversion_leaves_nothing_behind(
     smollm2_gguf: Path, library_path: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "superslm.cli", "convert", str(smollm2_gguf), "-o", str(tmp_path / "m.sslm")]
+    command = [
+        sys.executable,
+        "-m",
+        "superslm.cli",
+        "convert",
+        str(smollm2_gguf),
+        "-o",
+        str(tmp_path / "m.sslm"),
+    ]
     # A test run in the background of a shell ignores the signal, and its children would too.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
@@ -181,7 +193,14 @@ def test_a_small_cap_and_four_bits_reach_the_artifact(small: Path, capsys: Captu
 
 def test_inspect_shows_what_a_user_asks_for(smollm2_golden: Path, capsys: Capture) -> None:
     out = ran(["inspect", smollm2_golden], capsys)
-    for words in ("30 layers", "8192 positions", "apache-2.0", "smollm", "lacks 21 bytes", "<|im_start|>user"):
+    for words in (
+        "30 layers",
+        "8192 positions",
+        "apache-2.0",
+        "smollm",
+        "lacks 21 bytes",
+        "<|im_start|>user",
+    ):
         assert words in out
     facts = json.loads(ran(["inspect", smollm2_golden, "--json"], capsys))
     assert facts["kv_per_position"] == 11520 and facts["golden_tokens"] == 64
@@ -251,7 +270,9 @@ def test_verify_finds_a_difference_behind_equal_tokens(recorded: Path, capsys: C
 
 
 def test_run_answers_in_the_chat_format(smollm2_golden: Path, capsys: Capture) -> None:
-    out = ran(["run", smollm2_golden, "What is the capital of France?", "--chat", "--max-tokens", "24"], capsys)
+    out = ran(
+        ["run", smollm2_golden, "What is the capital of France?", "--chat", "--max-tokens", "24"], capsys
+    )
     assert "Paris" in out and out.endswith("\n")
 
 
@@ -304,14 +325,25 @@ def test_chat_remembers_turns_from_a_pipe_and_forgets_them_on_reset(
 
 
 def test_an_interrupt_ends_the_reply_and_not_the_chat(smollm2_golden: Path) -> None:
-    command = [sys.executable, "-u", "-m", "superslm.cli", "chat", str(smollm2_golden), "--max-tokens", "4000"]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "superslm.cli",
+        "chat",
+        str(smollm2_golden),
+        "--max-tokens",
+        "4000",
+    ]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=environment(), **pipes) as process:
         process.stdin.write(b"Write a very long story about a ship and every one of its sailors.\n")
         process.stdin.flush()
         assert process.stdout.read(1)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(b"What is the capital of France? Answer briefly.\n/quit\n", timeout=120)
+        out, err = process.communicate(
+            b"What is the capital of France? Answer briefly.\n/quit\n", timeout=120
+        )
         assert process.returncode == 0 and b"Traceback" not in err
         assert "Paris" in out.decode()
 
@@ -326,6 +358,15 @@ def test_score_ranks_texts(smollm2_golden: Path, capsys: Capture) -> None:
 
 
 def test_the_module_runs_as_a_program(smollm2_golden: Path) -> None:
-    command = [sys.executable, "-m", "superslm.cli", "run", str(smollm2_golden), "1 2 3 4", "--max-tokens", "4"]
+    command = [
+        sys.executable,
+        "-m",
+        "superslm.cli",
+        "run",
+        str(smollm2_golden),
+        "1 2 3 4",
+        "--max-tokens",
+        "4",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     assert "5" in done.stdout and done.stderr == ""

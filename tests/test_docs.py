@@ -63,7 +63,10 @@ def test_every_link_leads_somewhere(name: str) -> None:
 
 
 def test_the_map_of_the_documentation_names_every_page() -> None:
-    named = {(dev.ROOT / "docs" / target.partition("#")[0]).resolve() for target in links(dev.ROOT / "docs/README.md")}
+    named = {
+        (dev.ROOT / "docs" / target.partition("#")[0]).resolve()
+        for target in links(dev.ROOT / "docs/README.md")
+    }
     docs = {path for path in PAGES if path.parent == dev.ROOT / "docs" and path.name != "README.md"}
     assert not docs - named
 
@@ -82,7 +85,9 @@ def test_every_verb_of_the_headers_stands_in_the_api_page_and_no_other() -> None
 
 
 def test_the_signatures_of_the_api_page_are_those_of_the_headers() -> None:
-    text = "".join((check_abi.INCLUDE / "superslm" / name).read_text() for name in ("sslm_abi.h", "sslm_ext.h"))
+    text = "".join(
+        (check_abi.INCLUDE / "superslm" / name).read_text() for name in ("sslm_abi.h", "sslm_ext.h")
+    )
     declared = {words(match) for match in re.findall(r"SUPERSLM_API\s+([^;{]*\([^;]*?\);)", text)}
     shown = {words(block) for block in blocks(dev.ROOT / "docs/api.md", "c")}
     assert len(declared) == len(headers().functions)

@@ -75,7 +75,10 @@ def test_two_turns_of_the_minimal_host_equal_one_flat_prompt(
 
 def test_the_minimal_host_reports_what_it_cannot_open(example: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "bad.sslm").write_bytes(b"not an artifact at all")
-    for path, words in ((tmp_path / "none.sslm", "No such file"), (tmp_path / "bad.sslm", "ARTIFACT_REJECTED")):
+    for path, words in (
+        (tmp_path / "none.sslm", "No such file"),
+        (tmp_path / "bad.sslm", "ARTIFACT_REJECTED"),
+    ):
         done = subprocess.run([example("minimal"), path], capture_output=True, text=True, check=False)
         assert done.returncode == 1 and words in done.stderr
 
@@ -125,7 +128,9 @@ def test_a_saved_story_goes_on_the_same_whatever_the_slices(
     assert not (tmp_path / "a.sav.part").exists()
 
 
-def test_a_foreign_save_is_refused(example: Callable[[str], Path], smollm2_golden: Path, tmp_path: Path) -> None:
+def test_a_foreign_save_is_refused(
+    example: Callable[[str], Path], smollm2_golden: Path, tmp_path: Path
+) -> None:
     (tmp_path / "story.sav").write_bytes(b"not a save at all")
     command = [example("savegame"), smollm2_golden, tmp_path / "story.sav"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -170,7 +170,12 @@ def test_the_artifact_of_the_committed_record_plays_the_scene(smollm2_golden: Pa
 def test_the_kernel_tier_plays_the_scene(tier: str, smollm2_golden: Path, test_library_path: Path) -> None:
     """The test library refuses to run on another tier than the one that is named."""
     paths = os.pathsep.join(path for path in sys.path if path)
-    env = {**os.environ, "PYTHONPATH": paths, "SUPERSLM_LIBRARY": str(test_library_path), "SSLM_FORCE_TIER": tier}
+    env = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "SUPERSLM_LIBRARY": str(test_library_path),
+        "SSLM_FORCE_TIER": tier,
+    }
     command = [sys.executable, "-m", "superslm.cli", "verify", str(smollm2_golden)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode == -signal.SIGABRT:
@@ -190,6 +195,8 @@ def test_the_numpy_witness_plays_the_scene(smollm2_golden: Path) -> None:
         row, _ = reference.logits(residual[-1].astype(np.int64))
         assert int(row.argmax()) == token
         digest.update(row.astype("<i4").tobytes())
-    rows = np.stack([sequence.k, sequence.v], axis=1).transpose(0, 1, 3, 2, 4)  # [layer][K, V][head][position]
+    rows = np.stack([sequence.k, sequence.v], axis=1).transpose(
+        0, 1, 3, 2, 4
+    )  # [layer][K, V][head][position]
     digest.update(np.ascontiguousarray(rows, np.int8).tobytes())
     assert digest.hexdigest() == SCENE["digest"]

@@ -179,7 +179,10 @@ def test_a_context_of_one_page_shares_nothing() -> None:
 
 
 def test_the_command_prints_the_plan_and_draws_the_map(
-    library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    library_path: Path,
+    fixture_artifact: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     artifact, picture = str(fixture_artifact("cast")), tmp_path / "map.svg"
     cast = ["--world", "1000", "--personas", "10x200", "--sequences", "50x512"]
@@ -187,7 +190,9 @@ def test_the_command_prints_the_plan_and_draws_the_map(
     shown = capsys.readouterr().out
     for words in ("505 pages, 189.4 MiB", "60 x 24.0 MiB: 1,440.0 MiB", "1,405 pages", "10 x 4 pages"):
         assert words in shown
-    assert sum(line.count(c) for line in shown.splitlines() if set(line) <= set("WwPpSs") for c in "Ss") == 450
+    assert (
+        sum(line.count(c) for line in shown.splitlines() if set(line) <= set("WwPpSs") for c in "Ss") == 450
+    )
     boxes = [box.get("fill") for box in xml.parse(picture).getroot().iter(f"{SVG}rect")]
     assert boxes.count(COLOURS["persona"]) == 40 + 1  # and the legend
     assert boxes.count(COLOURS["sequence"]) == 450 + 1
@@ -195,7 +200,9 @@ def test_the_command_prints_the_plan_and_draws_the_map(
     assert json.loads(capsys.readouterr().out)["size"] == 505 * 384 * 1024
 
 
-@pytest.mark.parametrize("bad", [["--world", "0"], ["--personas", "10"], ["--sequences", "5x0"], ["--world", "-3"]])
+@pytest.mark.parametrize(
+    "bad", [["--world", "0"], ["--personas", "10"], ["--sequences", "5x0"], ["--world", "-3"]]
+)
 def test_a_malformed_cast_is_wrong_usage(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["memory", "model.sslm", *bad])

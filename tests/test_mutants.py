@@ -29,7 +29,9 @@ def test_every_planted_bug_still_has_its_line_and_its_test(mutant: Mutant) -> No
         assert single in source
     else:
         file, _, function = mutant.test.partition("::")
-        assert re.search(rf"^def {re.escape(function.partition('[')[0])}\(", (dev.ROOT / file).read_text(), re.M)
+        assert re.search(
+            rf"^def {re.escape(function.partition('[')[0])}\(", (dev.ROOT / file).read_text(), re.M
+        )
 
 
 def test_names_are_unique_and_cover_the_library() -> None:

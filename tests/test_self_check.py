@@ -62,7 +62,10 @@ def test_a_difference_behind_equal_tokens_is_found(recorded: Path) -> None:
 def test_an_artifact_without_a_record_is_refused(
     library_path: Path, fixture_artifact: Callable[..., Path]
 ) -> None:
-    with Model.load(fixture_artifact("tiny")) as model, pytest.raises(errors.ArtifactRejected, match="no golden"):
+    with (
+        Model.load(fixture_artifact("tiny")) as model,
+        pytest.raises(errors.ArtifactRejected, match="no golden"),
+    ):
         model.verify()
 
 

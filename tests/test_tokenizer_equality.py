@@ -113,7 +113,9 @@ def test_a_mebibyte_of_anything_takes_less_than_a_second(model: Family, kind: st
 def test_the_section_is_read_at_any_alignment(model: Family):
     text = "Hello, Việt cafe\u0301 1234 <|im_start|>\r\n\r\n  don't " + LANGUAGES["Korean"]
     for shift in (1, 2, 3, 5, 7):
-        assert NativeTokenizer(model.section, model.vocab, shift).tokenize(text) == model.native.tokenize(text)
+        assert NativeTokenizer(model.section, model.vocab, shift).tokenize(text) == model.native.tokenize(
+            text
+        )
 
 
 def test_a_section_of_150000_tokens_is_a_few_mebibytes_and_parses_in_milliseconds():

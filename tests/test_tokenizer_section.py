@@ -259,7 +259,13 @@ def test_only_an_incomplete_character_is_held_back_and_invalid_bytes_pass(small:
 def test_refused_ids_change_no_state(small: NativeTokenizer, section: bytes):
     size = struct.unpack_from("<I", section, 8)[0]
     hole = size - 2  # an id the vocabulary leaves out
-    for bad, want in [(-1, OUT_OF_RANGE), (400, OUT_OF_RANGE), (size, UNMAPPED), (399, UNMAPPED), (hole, UNMAPPED)]:
+    for bad, want in [
+        (-1, OUT_OF_RANGE),
+        (400, OUT_OF_RANGE),
+        (size, UNMAPPED),
+        (399, UNMAPPED),
+        (hole, UNMAPPED),
+    ]:
         for ids in ([bad], [65, bad], [65, bad, 66]):
             state = (ctypes.c_uint8 * 4)(0xE2, 0x82, 0, 2)
             out = (ctypes.c_uint8 * 64)(*[7] * 64)

@@ -34,13 +34,18 @@ def test_a_gguf_file_and_a_tokenizer_json_give_the_same_section(name: str):
     hf = hf_tokenizer(from_gguf)
     specials = [token.text for token in source.added]
     for kind, text in strings(900, specials):
-        assert hf.encode(text, add_special_tokens=False).ids == family(name).expected(text), (kind, ascii(text))
+        assert hf.encode(text, add_special_tokens=False).ids == family(name).expected(text), (
+            kind,
+            ascii(text),
+        )
 
 
 def test_padding_of_the_vocabulary_has_no_text():
     model = family("qwen3")
     metadata = gguf_metadata(model.source, 267)
-    metadata["tokenizer.ggml.token_type"] = [4 if t == 5 else t for t in metadata["tokenizer.ggml.token_type"]]
+    metadata["tokenizer.ggml.token_type"] = [
+        4 if t == 5 else t for t in metadata["tokenizer.ggml.token_type"]
+    ]
     tables = build_tokenizer(TokenizerSource.from_gguf(metadata), 151936)
     assert tables.size == 151669 and tables.section_bytes() == model.section
 

@@ -43,9 +43,9 @@ LANGUAGES = {
     "Turkish": "Eski kulede hiç sönmeyen bir lamba var; ışığı İstanbul'dan görülür.",
     "Vietnamese": "Trong tòa tháp cổ có một ngọn đèn không bao giờ tắt ở Việt Nam.",
 }
-EMOJI = (
-    "👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇯🇵 ❤️‍🔥 👨🏿‍🚀 ☝🏻 🧑🏼‍🤝‍🧑🏾 1️⃣ #️⃣ 🏴󠁧󠁢󠁥󠁮󠁧󠁿 😀 🫱🏻‍🫲🏿 ™️ ⌚ 🤷🏽‍♀️ ©️ 🀄 🧟‍♂️ 🐻‍❄️"
-).split(" ")
+EMOJI = ("👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇩🇪🇯🇵 ❤️‍🔥 👨🏿‍🚀 ☝🏻 🧑🏼‍🤝‍🧑🏾 1️⃣ #️⃣ 🏴󠁧󠁢󠁥󠁮󠁧󠁿 😀 🫱🏻‍🫲🏿 ™️ ⌚ 🤷🏽‍♀️ ©️ 🀄 🧟‍♂️ 🐻‍❄️").split(
+    " "
+)
 # What pre-tokenizers decide on: spaces of all kinds, breaks, quotes, digits of all kinds, letters, marks.
 TRICKY = [
     *"  \t\n\r\v\f'’\"aSsTtRrEeVvMmLlDdıſKé9012",
@@ -104,7 +104,9 @@ def _emoji(rng: random.Random) -> str:
 
 
 def _code_sampler() -> Callable[[random.Random], str]:
-    files = sorted([*ROOT.glob("c_abi/text/*.cpp"), *ROOT.glob("tests/*.py"), *ROOT.glob("include/superslm/*.h")])
+    files = sorted(
+        [*ROOT.glob("c_abi/text/*.cpp"), *ROOT.glob("tests/*.py"), *ROOT.glob("include/superslm/*.h")]
+    )
     text = "\n".join(f.read_text(encoding="utf-8") for f in files)
 
     def sample(rng: random.Random) -> str:
@@ -123,7 +125,9 @@ def _numbers(rng: random.Random) -> str:
         lambda: f"{rng.randrange(10**9):,}",
         lambda: "".join(rng.choice("0123456789٣०Ⅷ²") for _ in range(rng.randint(1, 12))),
     )
-    return rng.choice(("", " ", "  ", "x", "$")) + rng.choice(shapes)() + rng.choice(("", " ", "a", ".", "\n"))
+    return (
+        rng.choice(("", " ", "  ", "x", "$")) + rng.choice(shapes)() + rng.choice(("", " ", "a", ".", "\n"))
+    )
 
 
 def _breaks(rng: random.Random) -> str:

@@ -51,9 +51,7 @@ def compile_text(target: Path, *files: Path, flags: tuple[str, ...] = ()) -> Pat
 def driver() -> ctypes.CDLL:
     """The text room as a shared library."""
     folder = tempfile.mkdtemp(prefix="superslm-text-")
-    path = compile_text(
-        Path(folder) / "libtext_driver.so", DRIVER, *TEXT_SOURCES, flags=("-shared", "-fPIC")
-    )
+    path = compile_text(Path(folder) / "libtext_driver.so", DRIVER, *TEXT_SOURCES, flags=("-shared", "-fPIC"))
     lib = ctypes.CDLL(str(path))
     size, out = ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
     void, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32
@@ -107,9 +105,7 @@ class NativeTokenizer:
         assert code == OK and count <= capacity
         return out[:count]
 
-    def detokenize_into(
-        self, ids: list[int], state: Any, out: Any, capacity: int
-    ) -> tuple[int, int]:
+    def detokenize_into(self, ids: list[int], state: Any, out: Any, capacity: int) -> tuple[int, int]:
         """The raw call: (result, required). `state` is a ctypes array of 3 pending bytes and their count."""
         tokens = (ctypes.c_int32 * max(1, len(ids)))(*ids)
         required = ctypes.c_size_t(12345)
@@ -179,7 +175,8 @@ class Family:
             string = self.hf.normalizer.normalize_str(string)
         level = byte_level()
         swap = {
-            "".join(level[b] for b in chr(0x10FF00 + byte).encode()): level[byte] for byte in range(0x80, 0x100)
+            "".join(level[b] for b in chr(0x10FF00 + byte).encode()): level[byte]
+            for byte in range(0x80, 0x100)
         }
         ids = []
         for piece, _ in self.hf.pre_tokenizer.pre_tokenize_str(string):
@@ -229,7 +226,7 @@ def smollm2_metadata() -> dict[str, Any]:
 
 @functools.cache
 def family(name: str) -> Family:
-    """"smollm2", "qwen3", "llama3"; "gpt2" is SmolLM2's vocabulary behind GPT-2's pre-tokenizer."""
+    """ "smollm2", "qwen3", "llama3"; "gpt2" is SmolLM2's vocabulary behind GPT-2's pre-tokenizer."""
     if name in NPM_PACKAGES:
         return Family(TokenizerSource.from_tokenizer_json(*npm_models(name)))
     source = TokenizerSource.from_gguf(smollm2_metadata())
@@ -265,7 +262,21 @@ def small_source(**changes: Any) -> TokenizerSource:
     level = byte_level()
     tokens = [level[b] for b in range(256)]
     merges = []
-    for word in ("the", " the", "ing", "ed", "aaaa", "  ", "\n\n", "é", "\ufffd", "10", "'s", " world", "hello"):
+    for word in (
+        "the",
+        " the",
+        "ing",
+        "ed",
+        "aaaa",
+        "  ",
+        "\n\n",
+        "é",
+        "\ufffd",
+        "10",
+        "'s",
+        " world",
+        "hello",
+    ):
         symbols = [level[b] for b in word.encode()]
         while len(symbols) > 1:
             merges.append((symbols[0], symbols[1]))

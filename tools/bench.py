@@ -92,7 +92,9 @@ def main() -> None:
     mapped = min(seconds(lambda: Model.load(path).close()) for _ in range(ROUNDS))
     with Model.load(path) as model:
         if model.info.cap < PROMPT:
-            parser.error(f"{path} has a context cap of {model.info.cap}, at least {PROMPT} positions are needed")
+            parser.error(
+                f"{path} has a context cap of {model.info.cap}, at least {PROMPT} positions are needed"
+            )
         print(f"{path}, kernels {model.kernel_tier}, one thread")
         print(f"map                         {1000 * mapped:8.1f} ms")
         print(f"prefill of {PROMPT} tokens       {prefill_rate(model):8.1f} tokens/s")

@@ -34,7 +34,11 @@ import dev
 
 DOCS = dev.ROOT / "docs/performance.md"
 BEGIN, END = "<!-- figures memory: begin -->", "<!-- figures memory: end -->"
-SOURCES = ("python_binding/superslm/convert", "python_binding/superslm/artifact.py", "tools/make_checkpoint.py")
+SOURCES = (
+    "python_binding/superslm/convert",
+    "python_binding/superslm/artifact.py",
+    "tools/make_checkpoint.py",
+)
 
 # Name: (fixture, context cap).
 SMALL, LARGE = ("qwen2.5-0.5b", 4096), ("qwen2.5-1.5b", 32768)
@@ -54,7 +58,11 @@ class Bench:
         self.library = Path(named) if named else dev.build("seams")
         self.program = folder / "memory"
         command = [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++20", "-O2"]
-        command += [f"-I{dev.ROOT / 'include'}", f"-I{dev.ROOT / 'tests/c'}", str(dev.ROOT / "tools/bench/memory.cpp")]
+        command += [
+            f"-I{dev.ROOT / 'include'}",
+            f"-I{dev.ROOT / 'tests/c'}",
+            str(dev.ROOT / "tools/bench/memory.cpp"),
+        ]
         command += ["-o", str(self.program), str(self.library), f"-Wl,-rpath,{self.library.parent}"]
         dev.quiet(command, "compiling tools/bench/memory.cpp")
 
@@ -120,8 +128,12 @@ def measure_tokens(
                 continue
             calls = []
             for process in range(counts.processes):
-                print(f"{verb} {model[0]} at {length}, {tier or 'best'} tier, process {process + 1}", flush=True)
-                calls.append(bench.run(verb, bench.artifact(model), length, counts.pairs, process + 1, tier=tier))
+                print(
+                    f"{verb} {model[0]} at {length}, {tier or 'best'} tier, process {process + 1}", flush=True
+                )
+                calls.append(
+                    bench.run(verb, bench.artifact(model), length, counts.pairs, process + 1, tier=tier)
+                )
             paged = [growth(c["paged"], c["contiguous"]) for c in calls]
             again = [growth(c["again"], c["contiguous"]) for c in calls]
             out.append(
@@ -157,7 +169,9 @@ def measure_verbs(bench: Bench, counts: Any) -> list[dict[str, Any]]:
                     "verb": verb,
                     "ratios": len(ratios),
                     "ratio": nth,
-                    "microseconds": [statistics.median(result[f"{verb}_{cap}"]) / 1e3 for cap in ("small", "large")],
+                    "microseconds": [
+                        statistics.median(result[f"{verb}_{cap}"]) / 1e3 for cap in ("small", "large")
+                    ],
                     "passes": nth <= VERB_BAR,
                     **machine([result]),
                 }
@@ -217,7 +231,9 @@ def measure_counts(bench: Bench, _: Any) -> dict[str, Any]:
             and row["copy"] == row["restore"] == row["save"] == length * position
             and row["release"] == pages * page
         )
-    return result | {"passes": all(r["passes"] for r in rows) and not (result["locks"] or result["allocations"])}
+    return result | {
+        "passes": all(r["passes"] for r in rows) and not (result["locks"] or result["allocations"])
+    }
 
 
 FIGURES: dict[str, Callable[[Bench, Any], Any]] = {
@@ -306,7 +322,9 @@ def report(figures: dict[str, Any]) -> str:
             f"{r['release']:,} | {passes(r)} |"
             for r in s6["rows"]
         ]
-        out += table("| length | shared adopt | copying adopt | save | restore | release | as promised |", rows)
+        out += table(
+            "| length | shared adopt | copying adopt | save | restore | release | as promised |", rows
+        )
         out += [
             f"**S7 and S8:** prefill and decode of {s6['positions']} positions over page boundaries took the pool's "
             f"lock {s6['locks']} times and allocated {s6['allocations']} times.",
@@ -375,11 +393,15 @@ def main() -> int:
     parser.add_argument("--ratios", type=int, default=205, help="samples of S3 and S4")
     parser.add_argument("--saves", type=int, default=101, help="samples of S5; a fifth where blobs are large")
     parser.add_argument("--tiers", nargs="*", default=["", "avx2"], help="kernel tiers of S1; '' is the best")
-    parser.add_argument("--only", nargs="*", choices=list(FIGURES), help="some figures; S6 counts S7 and S8 too")
+    parser.add_argument(
+        "--only", nargs="*", choices=list(FIGURES), help="some figures; S6 counts S7 and S8 too"
+    )
     parser.add_argument("--without", nargs="*", default=[], metavar="MODEL", help="leaves a model out of S1")
     parser.add_argument("--quick", action="store_true", help="few samples, without the 1.5B rows")
     parser.add_argument("--json", type=Path, help="writes the figures there")
-    parser.add_argument("--from", dest="source", type=Path, help="figures of an earlier run instead of a new one")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="figures of an earlier run instead of a new one"
+    )
     parser.add_argument("--docs", action="store_true", help="writes the table into docs/performance.md")
     options = parser.parse_args()
     if options.quick:

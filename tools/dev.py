@@ -276,6 +276,7 @@ def command_lint(_: argparse.Namespace) -> None:
     python = ensure_venv()
     say("Lint")
     run([python, "-m", "ruff", "check", "--quiet", "."])
+    run([python, "-m", "ruff", "format", "--check", "--quiet", "."])
     formatter = shutil.which("clang-format-19") or shutil.which("clang-format")
     if not formatter:
         if STRICT:
@@ -292,7 +293,10 @@ def command_lint(_: argparse.Namespace) -> None:
 def run_pytest(python: Path, marked: str, arguments: argparse.Namespace, env: dict[str, str]) -> None:
     """Ends the command with pytest's own summary and exit code."""
     say("Tests")
-    env = {"OPENBLAS_NUM_THREADS": "1", **env}  # small matrices; its threads spin where others need the processor
+    env = {
+        "OPENBLAS_NUM_THREADS": "1",
+        **env,
+    }  # small matrices; its threads spin where others need the processor
     command = [python, "-m", "pytest", "tests", "-q", "--durations=10", "-m", marked, *arguments.pytest]
     sys.exit(subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=False).returncode)
 

@@ -90,7 +90,9 @@ def run_in_terminal(command: str, lines: tuple[str, ...], folder: Path) -> str:
     shown += read_until_idle(master, process, None)
     os.close(master)
     if process.wait() != 0:
-        raise SystemExit(f"error: {command} ended with {process.returncode}\n{shown.decode(errors='replace')}")
+        raise SystemExit(
+            f"error: {command} ended with {process.returncode}\n{shown.decode(errors='replace')}"
+        )
     text = shown.decode().replace("\r\n", "\n")
     text = re.sub(r"\x1b\[\?2004[hl]\r?", "", text)  # the line editor's bracketed paste
     return "\n".join(line.rpartition("\r")[2] for line in text.split("\n"))  # progress lines, overwritten
@@ -156,7 +158,9 @@ class Drawing:
 
 def draw_sharing() -> None:
     """Page tables of a world, a persona and a sequence: 64 positions a page."""
-    d = Drawing(980, 330, "Pages of a world, a persona that continues it, and a sequence that adopts the persona")
+    d = Drawing(
+        980, 330, "Pages of a world, a persona that continues it, and a sequence that adopts the persona"
+    )
     cell, left, height = 26, 190, 34
 
     def row(y: int, name: str, numbers: str, shared: list[str], own: list[str]) -> None:
@@ -192,7 +196,9 @@ def draw_sharing() -> None:
 
 def draw_cohort() -> None:
     """The worked cohort, to scale: pages of 384 KiB, blocks of 24 MiB."""
-    d = Drawing(980, 250, "Memory of fifty sequences over ten personas and one world, shared and in whole blocks")
+    d = Drawing(
+        980, 250, "Memory of fifty sequences over ten personas and one world, shared and in whole blocks"
+    )
     left, scale = 190, 760 / 1440  # pixels per MiB
     page = 384 / 1024
 

@@ -44,7 +44,9 @@ def find_line(mutant: Mutant, text: str) -> tuple[int, int]:
     """Where the old text lies in the file's text: (begin, end). Raises MutantError unless it is there once."""
     count = text.count(mutant.old)
     if count != 1:
-        raise MutantError(f"{mutant.name}: {mutant.file} has its old text {count} times, not once:\n  {mutant.old}")
+        raise MutantError(
+            f"{mutant.name}: {mutant.file} has its old text {count} times, not once:\n  {mutant.old}"
+        )
     begin = text.index(mutant.old)
     return begin, begin + len(mutant.old)
 
@@ -133,7 +135,9 @@ class Bench:
         environment = {"SUPERSLM_LIBRARY": self.library, "SUPERSLM_TEST_LIBRARY": self.library}
         environment["SUPERSLM_BUILD_DIR"] = self.tree / "build"
         return call(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test], self.tree, environment
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test],
+            self.tree,
+            environment,
         )
 
     # ---- Programs: a cell's is compiled once, for it sees the library's interface only ----
@@ -141,7 +145,12 @@ class Bench:
     def cell_program(self, name: str) -> Path:
         """A program of cells, linked to the copy's shared library."""
         if name not in self.built:
-            driver = [*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O1", f"-I{self.tree / 'include'}"]
+            driver = [
+                *shlex.split(os.environ.get("CC", "cc")),
+                "-std=c11",
+                "-O1",
+                f"-I{self.tree / 'include'}",
+            ]
             source = [str(self.tree / "tests/c" / f"{name}.c"), "-o", str(self.programs / name)]
             link = [str(self.library), f"-Wl,-rpath,{self.library.parent}", "-pthread"]
             self.built[name] = compiled([*driver, *source, *link], self.programs / name)
@@ -169,7 +178,12 @@ class Bench:
     def artifacts_of(self, program: str) -> list[str]:
         """The artifacts that a program of cells takes, as the tests make them."""
         if program not in self.artifacts:
-            maker = [sys.executable, str(self.tree / "tests/mutant_artifacts.py"), program, str(self.programs)]
+            maker = [
+                sys.executable,
+                str(self.tree / "tests/mutant_artifacts.py"),
+                program,
+                str(self.programs),
+            ]
             paths = [str(self.tree / part) for part in ("python_binding", "tools", "tests")]
             done = call(maker, self.tree, {"PYTHONPATH": os.pathsep.join(paths)})
             if done.returncode != 0:

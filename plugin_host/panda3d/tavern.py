@@ -41,7 +41,9 @@ class Tavern(ShowBase):
             self.task_mgr.setupTaskChain("language", numThreads=1)
         self.task_mgr.add(self.speak, "speak", taskChain="language" if chain else "default")
         self.task_mgr.add(self.show, "show")
-        self.bubbles = {} if headless else {name: self._guest(i, name) for i, name in enumerate(cast.characters)}
+        self.bubbles = (
+            {} if headless else {name: self._guest(i, name) for i, name in enumerate(cast.characters)}
+        )
 
     def _guest(self, i: int, name: str) -> TextNode:
         maker = CardMaker(name)
@@ -83,7 +85,9 @@ def print_transcript(cast: Cast) -> None:
 
 def main() -> int:
     """Runs the game; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--chain", action="store_true")
     parser.add_argument("--headless", action="store_true")

@@ -92,7 +92,9 @@ def print_transcript(cast: Cast) -> None:
 
 def main() -> int:
     """Runs the game; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--demo", type=int, default=0, metavar="FRAMES")
     options = parser.parse_args()
@@ -104,7 +106,9 @@ def main() -> int:
             cast.say(name, line)
         running = True
         while running:
-            running = all(event.type != pygame.QUIT and not scene.handle(event) for event in pygame.event.get())
+            running = all(
+                event.type != pygame.QUIT and not scene.handle(event) for event in pygame.event.get()
+            )
             cast.frame(scene.layers)
             scene.draw()
             frames += 1

@@ -55,7 +55,10 @@ GOLDEN = struct.Struct("<II32s")
 
 MODEL_SECTIONS = ("CONF", "LAYR", "TENS", "DATA", "TOKN", "DGC1")
 ADAPTER_SECTIONS = ("BASE", "TENS", "DATA")
-NAMED_SECTIONS = {KIND_MODEL: MODEL_SECTIONS, KIND_ADAPTER: ADAPTER_SECTIONS}  # the header's digest names them
+NAMED_SECTIONS = {
+    KIND_MODEL: MODEL_SECTIONS,
+    KIND_ADAPTER: ADAPTER_SECTIONS,
+}  # the header's digest names them
 WHOLE_MODEL = 0xFFFFFFFF  # `layer` of a tensor that belongs to no layer
 
 W8, W4, INT32, INT16, UINT64 = 1, 2, 16, 17, 18
@@ -65,7 +68,9 @@ NUMBER_TYPES = {INT32: np.dtype("<i4"), INT16: np.dtype("<i2"), UINT64: np.dtype
 MODEL_ROLES = {"embedding": 1, "head": 2, "NF": 3, "STEP": 4, "SIN": 5, "SIG": 6, "T": 7}
 LAYER_NAMES = "N1 N2 WQ WK WV WO WG WU WD BQ BK BV NQ NK CK MK MV MQ SV MC".split()
 LAYER_ROLES = {name: 16 + i for i, name in enumerate(LAYER_NAMES)}
-ADAPTER_ROLES = {(name, half): 64 + 2 * i + j for i, name in enumerate(TARGETS) for j, half in enumerate("AB")}
+ADAPTER_ROLES = {
+    (name, half): 64 + 2 * i + j for i, name in enumerate(TARGETS) for j, half in enumerate("AB")
+}
 LAYER_SCALARS = ("SK", "SV_sh", "FQ", "ESV", "EC", "QH")
 
 MAX_STOP_IDS = 16

@@ -151,7 +151,9 @@ def add_parser(commands: Any) -> None:
         epilog="Example: superslm memory model.sslm --world 1000 --personas 10x200 --sequences 50x512",
     )
     parser.add_argument("model", type=Path, help="an .sslm file")
-    parser.add_argument("--world", type=_positions, default=0, metavar="N", help="positions of a prompt for all")
+    parser.add_argument(
+        "--world", type=_positions, default=0, metavar="N", help="positions of a prompt for all"
+    )
     parser.add_argument(
         "--personas", type=_times, default=(0, 0), metavar="COUNTxN", help="prefixes of N further positions"
     )
@@ -232,7 +234,9 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("world", f"{_pages(plan.world)}: {what}"))
     if cast.personas:
         shared = geometry.shared(cast.world)
-        what = f"{cast.persona} positions each" + (f", sharing {_pages(shared)} of the world" if shared else "")
+        what = f"{cast.persona} positions each" + (
+            f", sharing {_pages(shared)} of the world" if shared else ""
+        )
         rows.append(("personas", f"{cast.personas} x {_pages(plan.persona)}: {what}"))
     if cast.sequences:
         limit = min(cast.origin + cast.budget, geometry.cap)

@@ -351,9 +351,9 @@ class Sequence(_Holder):
         workspace: Workspace | None = None,
     ) -> int | None:
         """One decode step, see `Model.decode`: the next token id, None, or DEAD_END."""
-        return self.model.decode(
-            [self], selection=selection, layer_budget=layer_budget, workspace=workspace
-        )[0]
+        return self.model.decode([self], selection=selection, layer_budget=layer_budget, workspace=workspace)[
+            0
+        ]
 
     def logits(self) -> np.ndarray:
         """Logits of the next token, int32 [vocab] in Q16 nats; the sequence must rest after a prefill."""
@@ -391,7 +391,9 @@ class Sequence(_Holder):
         return out / 65536.0
 
     @overload
-    def generate(self, prompt: str | Tokens = ..., *, schema: None = ..., **options: Any) -> Iterator[str]: ...
+    def generate(
+        self, prompt: str | Tokens = ..., *, schema: None = ..., **options: Any
+    ) -> Iterator[str]: ...
 
     @overload
     def generate(self, prompt: str | Tokens = ..., *, schema: str, **options: Any) -> Structured: ...
@@ -432,7 +434,9 @@ class Sequence(_Holder):
                 raise ValueError("give a seed or a selection, not both")
             selection = Sampling(seed, temperature, top_p, top_k, min_p)
         elif (temperature, top_p, top_k, min_p) != (1.0, 1.0, 0, 0.0):
-            raise ValueError("temperature, top_p, top_k and min_p need a seed; without one decoding is greedy")
+            raise ValueError(
+                "temperature, top_p, top_k and min_p need a seed; without one decoding is greedy"
+            )
         if schema is None:
             stops = set(self.model.info.stop_ids if stop_ids is None else stop_ids)
             return self._pieces(prompt, max_tokens, stops, selection, workspace)
@@ -539,7 +543,11 @@ def _saved(verb: Callable[..., int], handle: Any, remedy: str = "") -> bytes:
 def _walk_of(blob: bytes, model: Model) -> tuple[str | None, int | None]:
     """The schema and walk state a blob carries (offsets 40 and 48 in every format)."""
     hashed, walk = struct.unpack_from("<QI", blob, 40)
-    name = next((name for name, schema in model.schemas.items() if schema.hash == hashed), None) if hashed else None
+    name = (
+        next((name for name, schema in model.schemas.items() if schema.hash == hashed), None)
+        if hashed
+        else None
+    )
     return name, None if name is None else walk
 
 

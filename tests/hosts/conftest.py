@@ -26,7 +26,11 @@ def library(request: pytest.FixtureRequest, library_path: Path) -> Library:
         [*compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert Path(runtime).is_absolute(), f"{compiler[0]} has no libasan.so"
-    env = {"SUPERSLM_LIBRARY": str(path), "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0"}
+    env = {
+        "SUPERSLM_LIBRARY": str(path),
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0",
+    }
     return Library(path, env)
 
 

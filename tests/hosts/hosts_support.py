@@ -28,7 +28,9 @@ def need(program: str, package: str) -> str:
     return str(found)
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None, limit: int = 300) -> str:
+def run(
+    *command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None, limit: int = 300
+) -> str:
     """Runs a command to its end and returns both its outputs. Fails the test when it fails or takes too long."""
     words = [str(word) for word in command]
     try:

@@ -44,7 +44,9 @@ def example(tmp_path_factory: pytest.TempPathFactory, library_path: Path) -> Cal
 
 def counts(output: str) -> dict[str, int]:
     """The watcher's report."""
-    (line,) = re.findall(r"watched (\d+) calls: heap (\d+), pool locks (\d+), threads (\d+) \(pools (\d+)", output)
+    (line,) = re.findall(
+        r"watched (\d+) calls: heap (\d+), pool locks (\d+), threads (\d+) \(pools (\d+)", output
+    )
     return dict(zip(("calls", "heap", "pool locks", "threads", "pools"), map(int, line), strict=True))
 
 

@@ -59,7 +59,11 @@ def test_love_plays_the_tavern_without_a_window(
 
 def test_love_draws_the_tavern(library_path: Path, smollm2_golden: Path, tmp_path: Path) -> None:
     picture = tmp_path / "tavern.png"
-    env = {"SUPERSLM_LIBRARY": str(library_path), "TAVERN_SCREENSHOT": str(picture), "SDL_VIDEODRIVER": "offscreen"}
+    env = {
+        "SUPERSLM_LIBRARY": str(library_path),
+        "TAVERN_SCREENSHOT": str(picture),
+        "SDL_VIDEODRIVER": "offscreen",
+    }
     run(need("love", "love"), HOSTS / "love", smollm2_golden, env=env)
     assert picture.read_bytes().startswith(PNG) and picture.stat().st_size > 10_000
 
@@ -76,7 +80,9 @@ def csharp_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "runtime, package", [("mono", "mono-runtime"), ("mono-boehm", "mono-runtime-boehm")], ids=["sgen", "boehm"]
+    "runtime, package",
+    [("mono", "mono-runtime"), ("mono-boehm", "mono-runtime-boehm")],
+    ids=["sgen", "boehm"],
 )
 def test_mono_plays_the_tavern(
     runtime: str,
@@ -90,7 +96,10 @@ def test_mono_plays_the_tavern(
     output = run(need(runtime, package), csharp_program, smollm2_golden, env=env)
     says_the_same(output)
     assert saved_bytes(output) > 100_000 and "self-check: verified" in output
-    assert "refused: sslm_model_map: SSLM_ARTIFACT_REJECTED" in output and "abandoned objects were released" in output
+    assert (
+        "refused: sslm_model_map: SSLM_ARTIFACT_REJECTED" in output
+        and "abandoned objects were released" in output
+    )
 
 
 # ---- Godot ----
@@ -140,7 +149,10 @@ def test_the_godot_4_plugin_serves_a_stand_in_host(
 
 def need_module(name: str) -> None:
     """The same as `need` for a Python package."""
-    if subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False).returncode
+        != 0
+    ):
         why = f"Python package {name} was not found: `python tools/dev.py test --hosts` installs it"
         pytest.fail(why, pytrace=False) if dev.STRICT else pytest.skip(why)
 
@@ -159,9 +171,7 @@ def test_panda3d_plays_the_tavern(
 ) -> None:
     need_module("panda3d")
     env = {**PYTHON_ENV, "SUPERSLM_LIBRARY": str(library_path)}
-    output = run(
-        sys.executable, HOSTS / "panda3d/tavern.py", smollm2_golden, "--headless", *options, env=env
-    )
+    output = run(sys.executable, HOSTS / "panda3d/tavern.py", smollm2_golden, "--headless", *options, env=env)
     says_the_same(output)
     assert saved_bytes(output) > 100_000
 

@@ -95,9 +95,7 @@ NUMBERS = (
 )
 
 # \s
-SPACES = (
-    "9-d 20 85 a0 1680 2000-200a 2028-2029 202f 205f 3000 "
-)
+SPACES = "9-d 20 85 a0 1680 2000-200a 2028-2029 202f 205f 3000 "
 
 # what the Digits pre-tokenizer splits off
 ISOLATED_DIGITS = (

@@ -122,7 +122,9 @@ def add_schemas(
     if tokenizer is None:
         raise SchemaError("the artifact has no tokenizer", str(path), "Convert a model that has one.")
     vocabulary = Vocabulary.from_section(tokenizer, CONFIG.unpack(artifact.section("CONF"))[6])
-    automata = {} if section is None else {name: automaton for name, (automaton, _) in unpack(section).items()}
+    automata = (
+        {} if section is None else {name: automaton for name, (automaton, _) in unpack(section).items()}
+    )
     for i, (name, source) in enumerate(sources.items()):
         report(i / len(sources), f"Compiling schema {name}")
         automata[name] = compile_schema(source, vocabulary, name)

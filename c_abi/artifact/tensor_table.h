@@ -81,9 +81,9 @@ class TensorTable {
 
  private:
   struct Entry {
-    uint32_t format;
-    int32_t exponent;
-    uint64_t values, scales, multipliers;
+    uint32_t format = 0;
+    int32_t exponent = 0;
+    uint64_t values = 0, scales = 0, multipliers = 0;
   };
   const uint8_t* bytes() const { return entries_.data + next_ * kEntrySize; }
   bool take(Role role, int32_t rows, int32_t cols, Entry* out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
 #include <cstring>
+#include <initializer_list>
 
 #include "decode/counts.h"
 #include "decode/decode.h"

@@ -3,6 +3,8 @@
 // Work on many like items, over the host's tasks where the engine spreads it.
 #pragma once
 
+#include <initializer_list>
+
 #include "forward/engine.h"
 
 namespace superslm::forward {

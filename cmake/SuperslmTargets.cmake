@@ -46,6 +46,21 @@ function(superslm_set_compile_options target)
   endif()
 endfunction()
 
+# A WebAssembly reactor: the host calls _initialize once, then the verbs. It lends memory out of the module's own, so
+# it needs that memory, aligned_alloc and free beside them. The stack comes first: running over it traps.
+function(superslm_set_wasm_link_options target)
+  set_target_properties(${target} PROPERTIES SUFFIX .wasm)
+  target_link_options(${target} PRIVATE -mexec-model=reactor -Wl,--stack-first -Wl,-z,stack-size=1048576
+    -Wl,--gc-sections -Wl,--strip-all -Wl,--export=aligned_alloc -Wl,--export=free)
+  foreach(list frozen ext)
+    set(file ${PROJECT_SOURCE_DIR}/tools/exports/${list}.txt)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(STRINGS ${file} verbs REGEX "^sslm_")
+    list(TRANSFORM verbs PREPEND -Wl,--export=)
+    target_link_options(${target} PRIVATE ${verbs})
+  endforeach()
+endfunction()
+
 # The C driver links, so that the library needs libc and nothing else.
 function(superslm_set_link_options target)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C SOVERSION ${SUPERSLM_ABI_MAJOR})
@@ -54,7 +69,9 @@ function(superslm_set_link_options target)
   else()
     target_compile_definitions(${target} PRIVATE "SUPERSLM_API=__attribute__((visibility(\"default\")))")
   endif()
-  if(APPLE)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL wasm32)
+    superslm_set_wasm_link_options(${target})
+  elseif(APPLE)
     target_link_options(${target} PRIVATE -Wl,-exported_symbol,_sslm_* -Wl,-dead_strip)
   elseif(NOT WIN32)
     set(map ${PROJECT_SOURCE_DIR}/cmake/exports.map)
@@ -71,10 +88,14 @@ function(superslm_add_library target type name)
   if(type STREQUAL STATIC AND SUPERSLM_SHARE_OBJECTS)
     add_library(${target} STATIC $<TARGET_OBJECTS:superslm_shared>)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+  elseif(type STREQUAL SHARED AND CMAKE_SYSTEM_PROCESSOR STREQUAL wasm32)
+    add_executable(${target} ${SUPERSLM_SOURCES}) # what CMake calls a linked module
   else()
     add_library(${target} ${type} ${SUPERSLM_SOURCES})
   endif()
-  add_library(superslm::${name} ALIAS ${target})
+  if(type STREQUAL STATIC OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL wasm32)
+    add_library(superslm::${name} ALIAS ${target})
+  endif()
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} OUTPUT_NAME superslm)
   target_include_directories(${target}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>

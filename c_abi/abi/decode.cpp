@@ -27,7 +27,8 @@ class LockedBatch {
     for (int32_t i = 0; i < n; ++i) {
       if (abi::find_sequence(handles[i]) != nullptr) slots_[count_++] = abi::slot_number(handles[i]);
     }
-    std::sort(slots_, slots_ + count_);
+    // With std::less, libc++ would call an instantiation inside its runtime, which nothing here links.
+    std::sort(slots_, slots_ + count_, [](uint32_t a, uint32_t b) { return a < b; });
     count_ = static_cast<int32_t>(std::unique(slots_, slots_ + count_) - slots_);
     for (int32_t i = 0; i < count_; ++i) abi::find_slot(slots_[i])->lock.lock();
     for (int32_t i = 0; i < n; ++i) tables.sequences[i] = abi::find_sequence(handles[i]);

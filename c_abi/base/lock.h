@@ -10,7 +10,7 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
-#else
+#elif !defined(__wasm__)
 #include <pthread.h>
 #endif
 
@@ -28,6 +28,10 @@ class Mutex {
 
  private:
   SRWLOCK lock_ = SRWLOCK_INIT;
+#elif defined(__wasm__)
+  // A module without shared memory is run by one thread at a time.
+  void lock() {}
+  void unlock() {}
 #else
   void lock() { pthread_mutex_lock(&lock_); }
   void unlock() { pthread_mutex_unlock(&lock_); }

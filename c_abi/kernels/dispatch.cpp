@@ -120,6 +120,15 @@ void fill(Tier* out) {
   out[2] = {"neon_dotprod", has_dot_product() ? &kNeonDotprod : nullptr};
 }
 
+#elif defined(SSLM_KERNELS_WASM_SIMD128)
+
+constexpr int32_t kTierCount = 2;
+
+void fill(Tier* out) {
+  out[0] = {"scalar", &kScalar};
+  out[1] = {"simd128", &kSimd128};
+}
+
 #else
 
 constexpr int32_t kTierCount = 1;

@@ -10,6 +10,8 @@
 #define SSLM_KERNELS_X86 1
 #elif defined(__aarch64__) || defined(_M_ARM64)
 #define SSLM_KERNELS_ARM64 1
+#elif defined(__wasm_simd128__)
+#define SSLM_KERNELS_WASM_SIMD128 1
 #endif
 
 namespace superslm::kernels {
@@ -23,6 +25,8 @@ extern const Kernels kAvx512Vnni;
 #elif defined(SSLM_KERNELS_ARM64)
 extern const Kernels kNeon;
 extern const Kernels kNeonDotprod;
+#elif defined(SSLM_KERNELS_WASM_SIMD128)
+extern const Kernels kSimd128;
 #endif
 
 }  // namespace superslm::kernels

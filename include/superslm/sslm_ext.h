@@ -83,10 +83,11 @@ typedef struct sslm_ext_sample_params {
   uint32_t reserved;     /* 0 */
 } sslm_ext_sample_params;
 
-SSLM_LAYOUT_SIZE(sslm_ext_sample_params, 96);
+/* 96 bytes with 64-bit pointers, 80 on wasm32. */
+SSLM_LAYOUT_SIZE(sslm_ext_sample_params, (5 * sizeof(void*) + 63) / 8 * 8);
 SSLM_LAYOUT_FIELD(sslm_ext_sample_params, inverse_temperature, 16);
 SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned, 32);
-SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned_count, 72);
+SSLM_LAYOUT_FIELD(sslm_ext_sample_params, banned_count, 32 + 5 * sizeof(void*));
 
 /* What a self-check found, see sslm_ext_self_check. */
 #define SSLM_EXT_SELF_CHECK_VERIFIED 0       /* tokens, logits and K/V bytes are as recorded */

@@ -2,15 +2,13 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 // Every tier gives the scalar kernels' bits, on random and extreme inputs of every size, at odd addresses,
 // with unreadable pages on both sides of every input. A tier that this processor lacks is named as skipped.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "guarded.h"
 #include "kernels/kernels.h"
 
 namespace {
@@ -41,33 +39,22 @@ struct Random {
 
 Random random_bits{1};
 
-// Elements that end (or begin) exactly at an unreadable page.
+// Elements that end (or begin) exactly at unreadable memory.
 template <typename T>
 class Guarded {
  public:
-  explicit Guarded(size_t count, bool at_end = random_bits.next() % 4 != 0) : count_(count) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t bytes = count * sizeof(T);
-    size_ = (bytes + page - 1) / page * page + 2 * page;
-    base_ =
-        static_cast<char*>(mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_, page, PROT_NONE);
-    mprotect(base_ + size_ - page, page, PROT_NONE);
-    data_ = at_end ? base_ + size_ - page - bytes : base_ + page;
-  }
-  Guarded(const Guarded&) = delete;
-  ~Guarded() { munmap(base_, size_); }
-  T* data() { return reinterpret_cast<T*>(data_); }
-  void set(size_t i, T value) { std::memcpy(data_ + i * sizeof(T), &value, sizeof(T)); }
+  explicit Guarded(size_t count, bool at_end = random_bits.next() % 4 != 0)
+      : count_(count), bytes_(count * sizeof(T), at_end) {}
+  T* data() { return reinterpret_cast<T*>(bytes_.data()); }
+  void set(size_t i, T value) { std::memcpy(bytes_.data() + i * sizeof(T), &value, sizeof(T)); }
   void fill(int64_t low, int64_t high, bool extreme) {
     for (size_t i = 0; i < count_; ++i) set(i, static_cast<T>(random_bits.pick(low, high, extreme)));
   }
-  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(data_); }
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(bytes_.data()); }
 
  private:
-  size_t count_, size_;
-  char* base_;
-  char* data_;
+  size_t count_;
+  superslm::tests::GuardedBytes bytes_;
 };
 
 template <typename T>

@@ -6,7 +6,7 @@
     python tools/check_no_float.py PATH...
 
 A PATH is an object file, a library, or a build folder, whose objects (*.o) are all read. Float instructions that
-only move, select or combine bits are allowed: compilers use them on integers. x86-64 and AArch64.
+only move, select or combine bits are allowed: compilers use them on integers. x86-64, AArch64 and WebAssembly.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ X86_NAMED = re.compile(
 X87 = re.compile(r"f(?!s?base)[a-z0-9]+$")  # every f... mnemonic of x86 is x87
 # AArch64: mnemonics that start with f are float; moving and selecting whole registers is not arithmetic.
 ARM_FLOAT = re.compile(r"(f(?!mov$|csel$|fr)[a-z0-9]+|[su]cvtf|bf(cvt|dot|mmla|mlal)[a-z0-9]*)$")
+# WebAssembly: what is typed as float computes with floats, unless it only moves. The one opcode `select` of all types
+# is shown as f32.select.
+WASM_FLOAT = re.compile(
+    r"(f(32|64)(x\d)?\.(?!load|store|const|reinterpret|splat|extract|replace|select)|i(32|64)(x\d)?\.trunc)"
+)
 
 SYMBOL = re.compile(r"^[0-9a-f]* ?<(.+)>:$")
 INSTRUCTION = re.compile(
@@ -50,9 +55,11 @@ class Finding:
     text: str
 
 
-def is_float_arithmetic(mnemonic: str, arm: bool) -> bool:
-    """Whether an instruction computes with floats (AT&T mnemonics on x86)."""
-    if arm:
+def is_float_arithmetic(mnemonic: str, processor: str) -> bool:
+    """Whether an instruction of "arm", "wasm" or "x86" (AT&T mnemonics) computes with floats."""
+    if processor == "wasm":
+        return bool(WASM_FLOAT.match(mnemonic))
+    if processor == "arm":
         return bool(ARM_FLOAT.match(mnemonic.partition(".")[0]))
     if X86_CONVERSION.match(mnemonic) or X86_NAMED.match(mnemonic) or X87.match(mnemonic):
         return True
@@ -83,14 +90,15 @@ def findings_in(file: Path) -> Iterator[Finding | int]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"error: {' '.join(command)}: {done.stderr.strip()}")
-    arm = bool(re.search(r"file format .*(aarch64|arm64)", done.stdout))
+    named = re.search(r"file format .*?(aarch64|arm64|wasm)", done.stdout)
+    processor = "x86" if not named else "wasm" if named[1] == "wasm" else "arm"
     symbol, count = "?", 0
     for line in done.stdout.splitlines():
         if match := SYMBOL.match(line):
             symbol = match[1]
         elif match := INSTRUCTION.match(line):
             count += 1
-            if is_float_arithmetic(match[1], arm):
+            if is_float_arithmetic(match[1], processor):
                 yield Finding(file, symbol, line.strip())
     yield count
 

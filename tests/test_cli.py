@@ -13,13 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from make_checkpoint import write_gguf, write_huggingface
-from superslm import cli
+from make_checkpoint import make_record, spec_of, write_gguf, write_huggingface
+from superslm import _library, cli
 from superslm.artifact import Artifact, GoldenRecord
+from superslm.convert.tokenizer_source import hf_tokenizer
 from superslm.convert.writer import set_golden_record
+from tokenizer_support import small_source
 
 Capture = pytest.CaptureFixture[str]
 RECORD = Path(__file__).parent / "golden/smollm2_record.json.xz"
@@ -62,7 +65,50 @@ def test_convert_refuses_impossible_outputs_before_it_works(tmp_path: Path, caps
     source.write_bytes(b"GGUF")
     refused(["convert", source, "-o", tmp_path], capsys, "is a directory", "Give a file name")
     refused(["convert", source, "-o", tmp_path / "a/b.sslm"], capsys, "does not exist", "Create it first")
-    refused(["convert", source, "-o", source], capsys, "is the source itself")
+    refused(["convert", source, "-o", source], capsys, "is an input of this command")
+
+
+def test_convert_refuses_everything_that_is_known_before_it_calibrates(
+    smollm2_gguf: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superslm.convert.pipeline.calibrate", lambda *_, **__: pytest.fail("calibrates"))
+    monkeypatch.setattr("superslm.convert.pipeline.quantize", lambda *_, **__: pytest.fail("quantises"))
+    text, bad = tmp_path / "text.txt", tmp_path / "bad.json"
+    text.write_text("yes\nno\n")
+    bad.write_text('{"type": "object", "patternProperties": {}}')
+    absent, target = tmp_path / "absent", tmp_path / "m.sslm"
+    rows: list[tuple[list[str | Path], tuple[str, ...]]] = [
+        (["--schema", f"order={absent}.json"], ("absent.json: No such file", "order=order.json")),
+        (["--schema", f"order={bad}"], ("patternProperties",)),
+        (["--schema", f"a={text}", "--schema", f"a={text}"], ("given twice",)),
+        (["--schema", f"a={text}", "--recursion", "-1"], ("negative",)),
+        (["--calibration-text", absent], ("absent: No such file", "4,000 tokens or more")),
+        (["--calibration-record", absent], ("absent: No such file", "--export-record wrote")),
+        (["--chat-template", absent], ("absent: No such file", "Jinja")),
+        (["--export-record", tmp_path / "no/r.json"], ("does not exist", "Create it first")),
+        (["--export-record", target], ("have one name",)),
+        (["--export-record", text, "--schema", f"a={text}"], ("text.txt is an input",)),
+        (["--keep-8bit", "down"], ("no meaning with --weights w8", "--weights w4")),
+        (["--weights", "w4", "--context-cap", "0"], ("context cap 0",)),
+    ]
+    for options, words in rows:
+        refused(["convert", smollm2_gguf, "-o", target, *options], capsys, *words)
+    if os.path.exists(os.devnull):
+        refused(["convert", smollm2_gguf, "-o", os.devnull], capsys, "not a regular file")
+    monkeypatch.setenv("SUPERSLM_LIBRARY", str(absent))
+    monkeypatch.setattr("superslm._library.library", _library.library.__wrapped__)
+    refused(["convert", smollm2_gguf, "-o", target], capsys, "library was not found")
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "bad.json"}
+
+
+def test_keep_8bit_takes_the_names_of_projections(tmp_path: Path, capsys: Capture) -> None:
+    arguments = ["convert", "x", "-o", str(tmp_path / "m.sslm"), "--weights", "w4", "--keep-8bit"]
+    assert cli.parser().parse_args([*arguments, "down,v"]).keep_8bit == ["WD", "WV"]
+    for names in ("WD", "down,", "", "down v"):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main([*arguments, names])
+        assert stopped.value.code == 2
+        assert "is no matrix; there are q,k,v,o,gate,up,down" in capsys.readouterr().err
 
 
 def test_convert_refuses_a_broken_file_and_leaves_nothing_behind(tmp_path: Path, capsys: Capture) -> None:
@@ -134,29 +180,71 @@ def test_a_library_that_is_missing_or_foreign_is_named(
         assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
 
 
-def test_an_interrupted_conversion_leaves_nothing_behind(
-    smollm2_gguf: Path, library_path: Path, tmp_path: Path
-) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "superslm.cli",
-        "convert",
-        str(smollm2_gguf),
-        "-o",
-        str(tmp_path / "m.sslm"),
-    ]
-    # A test run in the background of a shell ignores the signal, and its children would too.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+def ended(command: list[str], signal_number: int, when: Callable[[], bool], code: int) -> None:
+    """Starts a command, ends it by a signal once `when` holds; it exits with the code and without a traceback."""
+    # A test run in the background of a shell ignores SIGINT, and its children would too.
+    heed = functools.partial(signal.signal, signal_number, signal.SIG_DFL)
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment(), preexec_fn=heed
     ) as process:
         assert "Converting" in process.stderr.readline()
-        time.sleep(2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        while not when():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.005)
+        process.send_signal(signal_number)
+        assert process.wait(60) == code
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_a_conversion_that_is_ended_leaves_nothing_behind(
+    number: int, code: int, smollm2_gguf: Path, library_path: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "superslm.cli", "convert", str(smollm2_gguf), "-o"]
+    start = time.monotonic()
+    ended([*command, str(tmp_path / "m.sslm")], number, lambda: time.monotonic() > start + 2, code)
     assert list(tmp_path.iterdir()) == []
+
+
+def conversion(folder: Path) -> list[str]:
+    """The words that convert a small model with a small tokenizer, without the output; its files are made."""
+    spec = replace(spec_of("tiny"), name="small", vocab=512)
+    source = write_huggingface(spec, folder / "source")
+    (source / "tokenizer.json").write_text(hf_tokenizer(small_source()).to_str())
+    record = folder / "record.json"
+    record.write_text(json.dumps(make_record(spec)))
+    return ["convert", str(source), "--calibration-record", str(record)]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_a_conversion_that_is_ended_while_it_writes_leaves_nothing_behind(
+    number: int, code: int, library_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    command = [sys.executable, "-m", "superslm.cli", *conversion(tmp_path), "-o", str(folder / "m.sslm")]
+    ended(command, number, lambda: any(folder.iterdir()), code)
+    assert list(folder.iterdir()) == []
+
+
+def test_schemas_are_compiled_while_converting(library_path: Path, tmp_path: Path, capsys: Capture) -> None:
+    """The artifact is as if they had been added to the finished one."""
+    choice = tmp_path / "answer.txt"
+    choice.write_text("yes\nno\n")
+    command = [*conversion(tmp_path), "-o"]
+    both, plain, added = (str(tmp_path / name) for name in ("both.sslm", "plain.sslm", "added.sslm"))
+    assert cli.main([*command, both, "--schema", f"answer={choice}"]) == 0
+    assert cli.main([*command, plain]) == 0
+    assert cli.main(["schema", "add", plain, f"answer={choice}", "-o", added]) == 0
+    one, two = Artifact(both), Artifact(added)
+    assert one.model_digest == two.model_digest and {*one.sections} == {*two.sections}
+    for name in ("SCHM", "PROV", "GOLD"):
+        assert one.section(name) == two.section(name), name
+    assert cli.main(["verify", both]) == 0
+    assert cli.main(["schema", "test", both, "answer", "yes"]) == 0
 
 
 def environment() -> dict[str, str]:
@@ -302,7 +390,8 @@ def test_run_refuses_sampling_options_out_of_range(
 def test_run_refuses_an_empty_prompt_and_a_model_without_text(
     smollm2_golden: Path, fixture_artifact: Callable[..., Path], capsys: Capture
 ) -> None:
-    refused(["run", smollm2_golden, ""], capsys, "the prompt is empty")
+    for options in ([], ["--chat"], ["--system", "Be brief."]):
+        refused(["run", smollm2_golden, "", *options], capsys, "the prompt is empty", "Give some text")
     refused(["run", fixture_artifact("tiny"), "Hello"], capsys, "no tokenizer")
     refused(["run", fixture_artifact("tiny"), "Hello", "--chat"], capsys, "no chat format")
 
@@ -355,6 +444,13 @@ def test_score_ranks_texts(smollm2_golden: Path, capsys: Capture) -> None:
     assert -1 < float(first.split()[0]) < 0 and float(second.split()[0]) < -1
     out = ran(["score", smollm2_golden, "Once upon a time", "--tokens"], capsys)
     assert "' upon'" in out and "3 tokens" in out
+
+
+def test_score_refuses_what_has_no_probability(smollm2_golden: Path, capsys: Capture) -> None:
+    refused(["score", smollm2_golden, ""], capsys, "a text to score is empty")
+    refused(["score", smollm2_golden, " Paris", "", "--after", "In"], capsys, "a text to score is empty")
+    refused(["score", smollm2_golden, "Paris"], capsys, "'Paris' is a single token", "--after")
+    assert "1 tokens" in ran(["score", smollm2_golden, " Paris", "--after", "I love"], capsys)
 
 
 def test_the_module_runs_as_a_program(smollm2_golden: Path) -> None:

@@ -58,6 +58,15 @@ CHATML = (
 )
 
 
+def write_family(family: Family, folder: Path, shards: int = 1) -> Path:
+    """The checkpoint with its tokenizer as a Hugging Face directory."""
+    write_huggingface(family.spec, folder, shards)
+    tokenizer, config = npm_models(family.tokenizer)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_directory_becomes_an_artifact_that_talks(
     name: str, library_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -65,10 +74,7 @@ def test_a_directory_becomes_an_artifact_that_talks(
     from superslm import Model
 
     family = FAMILIES[name]
-    folder = write_huggingface(family.spec, tmp_path / name, shards=2)
-    tokenizer, config = npm_models(family.tokenizer)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    folder = write_family(family, tmp_path / name, shards=2)
     target = tmp_path / "model.sslm"
     arguments = ["convert", str(folder), "-o", str(target), "--context-cap", "1000"]
     if family.tokenizer == "qwen3":
@@ -94,9 +100,8 @@ def test_a_directory_becomes_an_artifact_that_talks(
 def test_a_template_that_cannot_be_expressed_is_reported_and_not_approximated(
     library_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_huggingface(FAMILIES["qwen3"].spec, tmp_path / "model")
-    tokenizer, config = npm_models("qwen3")
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    folder = write_family(FAMILIES["qwen3"], tmp_path / "model")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
     shouting = CHATML.replace("m['content']", "(m['content'] | upper)")
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": shouting}))
     target = tmp_path / "model.sslm"

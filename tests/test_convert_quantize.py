@@ -301,6 +301,12 @@ def test_four_bit_models_keep_embedding_head_and_what_is_asked_for_at_eight() ->
     assert type(model.embedding).__name__ == type(model.head).__name__ == "MatrixW8"
 
 
+def test_matrices_kept_at_eight_bits_need_names_and_four_bits() -> None:
+    for weights, names, words in (("w8", ("WD",), "no meaning"), ("w4", ("down",), "unknown matrix")):
+        with pytest.raises(ConvertError, match=words):
+            quantize(make_checkpoint("tiny"), make_record("tiny"), weights=weights, keep_8bit=names)
+
+
 def test_the_cap_is_the_trained_length_unless_given() -> None:
     record = make_record("tiny")
     assert quantize(make_checkpoint("tiny"), record).cap == 64

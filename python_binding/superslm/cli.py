@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""The command line: superslm convert | inspect | verify | run | chat | score | memory | schema.
+"""The command line: superslm convert | convert-adapter | inspect | verify | run | chat |
+score | memory | schema.
 
-Exit codes: 0 done, 1 refused or failed (the reason is on standard error), 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 refused or failed (the reason is on standard error), 2 wrong usage, 130 interrupted,
+143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Sequence
 from superslm import __version__, cli_adapter, cli_convert, cli_inspect, cli_memory, cli_schema, cli_talk
 from superslm._library import LibraryMismatch, SuperslmError
 from superslm.artifact import ArtifactError
+from superslm.cli_files import cleaning_up_when_ended
 from superslm.cli_output import CommandError, show_error
 
 
@@ -36,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
-        return int(options.function(options))
+        with cleaning_up_when_ended():
+            return int(options.function(options))
     except CommandError as error:
         show_error(error.what, error.remedy)
     except (ArtifactError, LibraryMismatch, SuperslmError) as error:
@@ -45,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader has gone, as in `superslm run ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        show_error(str(error) if error.strerror is None else f"{error.filename}: {error.strerror}")
+        known = [str(part) for part in (error.filename, error.strerror) if part is not None]
+        show_error(": ".join(known) or str(error))
     except MemoryError:
         show_error("there is not enough memory", "Close other programs, or use a smaller model or context.")
     except KeyboardInterrupt:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from superslm.artifact import BASE, KIND_ADAPTER, Artifact, load_adapter
-from superslm.cli_convert import _check_output, _read_text
-from superslm.cli_output import CommandError, bytes_text, note, progress_bar, seconds, show_table
+from superslm.cli_convert import MATRICES
+from superslm.cli_files import check_output, read_text
+from superslm.cli_output import bytes_text, converter_packages, note, progress_bar, seconds, show_table
 
-MODULES = dict(zip(("WQ", "WK", "WV", "WO", "WG", "WU", "WD"), "q k v o gate up down".split(), strict=True))
+MODULES = {name: short for short, name in MATRICES.items()}
 
 
 def add_parser(commands: Any) -> None:
@@ -48,25 +49,21 @@ def add_parser(commands: Any) -> None:
 def command(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     start = time.monotonic()
-    _check_output(options.output, options.base)
-    text = _read_text(options.calibration_text)
+    check_output(options.output, options.base, options.calibration_text)
+    text = read_text(options.calibration_text, "Give some pages of UTF-8 text, or leave the option out.")
     warnings: list[str] = []
-    try:
+    with converter_packages():
         from superslm.convert.adapter import convert_adapter
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the converter needs the package {error.name}",
-            "Install it with: pip install 'superslm[convert]'",
-        ) from None
-    with progress_bar(f"Converting {options.source.name}") as progress:
-        report = convert_adapter(
-            options.source,
-            options.base,
-            options.output,
-            calibration_text=text,
-            progress=progress,
-            warn=warnings.append,
-        )
+
+        with progress_bar(f"Converting {options.source.name}") as progress:
+            report = convert_adapter(
+                options.source,
+                options.base,
+                options.output,
+                calibration_text=text,
+                progress=progress,
+                warn=warnings.append,
+            )
     for warning in warnings:
         note(warning)
     low, high = report.ranks

@@ -7,18 +7,23 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import os
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from superslm import cli_schema
-from superslm.cli_output import CommandError, Progress, bytes_text, note, progress_bar, seconds
+from superslm import _library, cli_schema
+from superslm.cli_files import check_output, read_bytes, read_text, replacing
+from superslm.cli_output import (
+    CommandError,
+    Progress,
+    bytes_text,
+    converter_packages,
+    note,
+    progress_bar,
+    seconds,
+)
 
-MATRICES = ("WQ", "WK", "WV", "WO", "WG", "WU", "WD")
+MATRICES = {"q": "WQ", "k": "WK", "v": "WV", "o": "WO", "gate": "WG", "up": "WU", "down": "WD"}
 CONVERTED, WRITTEN = 0.94, 0.97  # shares of the whole time; the rest makes the golden record
 
 
@@ -44,11 +49,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--keep-8bit",
-        nargs="+",
-        choices=MATRICES,
+        type=_matrices,
         default=[],
-        metavar="MATRIX",
-        help="with --weights w4, matrices that stay at eight bits: " + " ".join(MATRICES),
+        metavar="NAME,...",
+        help="with --weights w4, matrices that stay at eight bits, of " + ",".join(MATRICES),
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
@@ -81,21 +85,30 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(function=command)
 
 
+def _matrices(text: str) -> list[str]:
+    """NAME,NAME,... of the command line as the names of docs/numerics.md."""
+    unknown = [name for name in text.split(",") if name not in MATRICES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no matrix; there are {','.join(MATRICES)}")
+    return [MATRICES[name] for name in text.split(",")]
+
+
 def command(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     start = time.monotonic()
-    _check_output(options.output, options.source)
-    if options.export_record is not None:
-        _check_output(options.export_record, options.source)
-    text, template = _read_text(options.calibration_text), _read_text(options.chat_template)
+    _check(options)
+    text = read_text(
+        options.calibration_text, "Give a UTF-8 text of 4,000 tokens or more, or leave the option out."
+    )
+    template = read_text(
+        options.chat_template, "Give a Jinja template, such as the chat_template of a tokenizer_config.json."
+    )
     record = _read_record(options.calibration_record)
     warnings: list[str] = []
     with progress_bar(f"Converting {options.source.name}") as progress:
         model = _integers(options, text, template, record, progress, warnings)
-        with _replacing(options.output) as path:
+        with replacing(options.output) as path:
             _write(model, path, progress)
-            if options.schema:
-                cli_schema.compile_into(path, options.schema, options.recursion, path, progress)
         if options.export_record is not None:
             _export(model.provenance["calibration_record"], options.export_record)
     for warning in warnings:
@@ -103,6 +116,22 @@ def command(options: argparse.Namespace) -> int:
     size = bytes_text(options.output.stat().st_size)
     print(f"{options.output}: {size}, converted in {seconds(time.monotonic() - start)}")
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses before the long work what would fail after it. Raises CommandError."""
+    if options.keep_8bit and options.weights != "w4":
+        raise CommandError(
+            "--keep-8bit has no meaning with --weights w8", "Add --weights w4, or leave it out."
+        )
+    inputs = [options.calibration_text, options.calibration_record, options.chat_template]
+    inputs += [file for _, file in options.schema]
+    check_output(options.output, options.source, *inputs)
+    if options.export_record is not None:
+        check_output(options.export_record, options.source, *inputs)
+        if options.export_record.absolute() == options.output.absolute():
+            raise CommandError("the record and the model have one name", "Give --export-record another.")
+    _library.library()  # it makes the golden record in the end
 
 
 def _integers(
@@ -113,9 +142,10 @@ def _integers(
     progress: Progress,
     warnings: list[str],
 ) -> Any:
-    try:
+    with converter_packages():
         from superslm.convert.pipeline import convert, load_checkpoint
 
+        schemas = cli_schema.read_sources(options.schema, options.recursion)
         checkpoint = load_checkpoint(options.source)
         if template is not None:
             checkpoint.use_chat_template(template)
@@ -126,14 +156,10 @@ def _integers(
             keep_8bit=options.keep_8bit,
             calibration_text=text,
             calibration_record=record,
+            schemas=schemas,
             progress=lambda fraction, what: progress(CONVERTED * fraction, what),
             warn=warnings.append,
         )
-    except ModuleNotFoundError as error:  # the readers of a format are imported when it is met
-        raise CommandError(
-            f"the converter needs the package {error.name}",
-            "Install it with: pip install 'superslm[convert]'",
-        ) from None
     reason = model.provenance["tokenizer"]["no_chat"]
     if reason is not None:
         warnings.append(f"The artifact has no chat format: {reason}. --chat-template takes another template.")
@@ -158,47 +184,17 @@ def _write(model: Any, path: Path, progress: Progress) -> None:
     set_golden_record(path, golden)
 
 
-@contextmanager
-def _replacing(output: Path) -> Iterator[Path]:
-    """A path beside `output` whose file takes its name on success; nothing is left behind on failure."""
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-        path = Path(folder) / output.name
-        yield path
-        os.replace(path, output)
-
-
-def _check_output(output: Path, source: Path) -> None:
-    """Refuses an impossible output before the long work, not after it."""
-    if output.is_dir():
-        raise CommandError(f"{output} is a directory", f"Give a file name, such as {output / 'model.sslm'}.")
-    if not output.parent.is_dir():
-        raise CommandError(f"the directory {output.parent} does not exist", "Create it first.")
-    if not os.access(output.parent, os.W_OK):
-        raise CommandError(f"the directory {output.parent} cannot be written", "Choose another place.")
-    if output.exists() and source.exists() and output.samefile(source):
-        raise CommandError(f"{output} is the source itself", "Choose another name for the output.")
-
-
-def _read_text(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path}: byte {error.start} is not UTF-8", "Save the text as UTF-8.") from None
-
-
 def _read_record(path: Path | None) -> Any:
     if path is None:
         return None
-    data = path.read_bytes()
     remedy = "Give a file that --export-record wrote."
+    data = read_bytes(path, remedy)
     try:
         return json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
-    except (ValueError, lzma.LZMAError) as error:
+    except (ValueError, RecursionError, lzma.LZMAError) as error:
         raise CommandError(f"{path} is not a calibration record: {error}", remedy) from None
 
 
 def _export(record: Any, target: Path) -> None:
-    with _replacing(target) as path:
+    with replacing(target) as path:
         path.write_text(json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superslm.cli_files import check_output, replacing
 from superslm.cli_output import CommandError, bytes_text, show_table
 from superslm.engine import Model
 from superslm.page_map import Group, page_map_svg, page_map_text
@@ -183,6 +184,8 @@ def _times(text: str) -> tuple[int, int]:
 
 def memory(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    if options.svg is not None:
+        check_output(options.svg, options.model)
     with Model.load(options.model) as model:
         geometry = Geometry(model.page_positions, model.page_size, model.info.cap)
     cast = Cast(options.world, *options.personas, *options.sequences)
@@ -193,10 +196,9 @@ def memory(options: argparse.Namespace) -> int:
         show_table(_rows(plan), f"{options.model}: pages of {geometry.page_positions} positions")
         print("\n" + page_map_text(plan.groups()))
     if options.svg is not None:
-        part = options.svg.with_name(options.svg.name + ".part")
         title = f"{plan.resting} pages of {bytes_text(geometry.page_size)}"
-        part.write_text(page_map_svg(plan.groups(), title), encoding="utf-8")
-        part.replace(options.svg)
+        with replacing(options.svg) as path:
+            path.write_text(page_map_svg(plan.groups(), title), encoding="utf-8")
         if not options.json:
             print(f"page map: {options.svg}")
     return 0

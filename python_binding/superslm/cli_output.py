@@ -21,6 +21,18 @@ class CommandError(Exception):
         self.what, self.remedy = what, remedy
 
 
+@contextmanager
+def converter_packages() -> Iterator[None]:
+    """Says how to install what the converter imports; the readers of a format are imported when it is met."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the converter needs the package {error.name}",
+            "Install it with: pip install 'superslm[convert]'",
+        ) from None
+
+
 def _rich_console(stream: Any) -> Any:
     """A rich console on the stream, or None."""
     try:

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from superslm.cli_output import CommandError, Progress, bytes_text, note, progress_bar, seconds, show_table
+from superslm.cli_files import check_output
+from superslm.cli_output import (
+    CommandError,
+    bytes_text,
+    converter_packages,
+    note,
+    progress_bar,
+    seconds,
+    show_table,
+)
 
 FORMATS = ".json: a JSON Schema or a list of choices; .regex: a pattern; .txt: a choice per line"
 
@@ -67,32 +76,37 @@ def named(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def compile_into(
-    path: Path, schemas: Sequence[tuple[str, Path]], recursion: int, output: Path, progress: Progress
-) -> int:
-    """Writes a copy of an artifact with more schemas (`output` may be `path`); returns the section's bytes.
-
-    Raises:
-        SchemaError: a source that does not compile, or an artifact without a tokenizer.
-        CommandError: a name given twice.
-    """
-    from superslm.convert.schema import add_schemas, load_source
-
+def read_sources(schemas: Sequence[tuple[str, Path]], recursion: int) -> dict[str, Any]:
+    """The sources of NAME=FILE options by name. Raises CommandError and SchemaError."""
+    if recursion < 0:
+        raise CommandError(f"--recursion {recursion} is negative", "Give 0 or more.")
     names = [name for name, _ in schemas]
     for name in names:
         if names.count(name) > 1:
             raise CommandError(f"the schema {name!r} is given twice", "Give each its own name.")
-    sources = {name: load_source(file, recursion) for name, file in schemas}
-    return add_schemas(path, sources, output, progress)
+    return {name: _read_source(file, recursion) for name, file in schemas}
+
+
+def _read_source(file: Path, recursion: int) -> Any:
+    from superslm.convert.schema import load_source
+
+    try:
+        return load_source(file, recursion)
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}", "Give NAME=FILE, such as order=order.json.") from None
 
 
 def add(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     start = time.monotonic()
-    if options.output.is_dir() or not options.output.parent.is_dir():
-        raise CommandError(f"{options.output} cannot be written", "Give a file in a directory that exists.")
-    with progress_bar("Compiling schemas") as progress:
-        size = compile_into(options.model, options.schemas, options.recursion, options.output, progress)
+    if not (options.output.exists() and options.output.samefile(options.model)):  # in place is fine
+        check_output(options.output, *(file for _, file in options.schemas))
+    with converter_packages():
+        sources = read_sources(options.schemas, options.recursion)
+        from superslm.convert.schema import add_schemas
+
+        with progress_bar("Compiling schemas") as progress:
+            size = add_schemas(options.model, sources, options.output, progress)
     names = ", ".join(name for name, _ in options.schemas)
     print(
         f"{options.output}: {names}; all schemas take {bytes_text(size)}, {seconds(time.monotonic() - start)}"

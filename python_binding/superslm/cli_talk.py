@@ -97,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     selection = cli_selection.selection_of(options)
     prompt = sys.stdin.read() if options.prompt == "-" else options.prompt
+    if not prompt:
+        raise CommandError("the prompt is empty", "Give some text to answer or to continue.")
     with Model.load(options.model) as model, model.pool() as pool, pool.sequence() as sequence:
         if options.chat or options.system is not None:
             _require_chat(model)
@@ -108,8 +110,6 @@ def run(options: argparse.Namespace) -> int:
             _stream(talk.say(prompt, max_tokens=options.max_tokens, selection=selection))
         else:
             ids = model.tokenize(prompt)
-            if ids.size == 0:
-                raise CommandError("the prompt is empty", "Give some text to continue.")
             if options.schema is not None:
                 return _show(sequence.generate(ids, **_structured(options, selection)))
             _stream(sequence.generate(ids, max_tokens=options.max_tokens, selection=selection))
@@ -195,11 +195,18 @@ def _lines() -> Iterator[str]:
 
 def score(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
+    if not all(options.texts):
+        raise CommandError("a text to score is empty", "Give texts of at least one character.")
     results = []
     with Model.load(options.model) as model, model.pool() as pool, pool.sequence() as sequence:
         before = model.tokenize(options.after)
         for text in options.texts:
             ids = model.tokenize(text)
+            if ids.size == 1 and not before.size:
+                raise CommandError(
+                    f"{text!r} is a single token, and nothing comes before it that could predict it",
+                    "Say with --after what comes before, or give a longer text.",
+                )
             sequence.reset()
             if before.size:
                 sequence.prefill(before)
@@ -212,6 +219,5 @@ def score(options: argparse.Namespace) -> int:
                     for i, value in zip(ids, values, strict=True)
                 )
     for total, count, text in sorted(results, key=lambda result: -result[0]):
-        mean = total / count if count else 0.0
-        print(f"{total:10.4f} nats  {count:4} tokens  perplexity {math.exp(-mean):9.3f}  {text}")
+        print(f"{total:10.4f} nats  {count:4} tokens  perplexity {math.exp(-total / count):9.3f}  {text}")
     return 0

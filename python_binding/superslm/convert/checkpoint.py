@@ -183,6 +183,7 @@ def check_config(config: Config, where: str) -> None:
     need(c.hidden <= 32768, f"hidden size {c.hidden} is above 32768")
     need(max(c.mlp, c.heads * c.head_dim) <= 65536, "a matrix has more than 65536 inputs")
     need(c.head_dim <= 512 and c.head_dim % 2 == 0, f"head_dim {c.head_dim} is odd or above 512")
+    need(c.layers <= 1024, f"{c.layers} layers are above 1024")
     need(c.heads % c.kv_heads == 0, f"{c.heads} heads do not divide into {c.kv_heads} K/V heads")
     need(c.vocab <= 1 << 19, f"vocabulary of {c.vocab} is above 524288")
     need(0.0 < c.eps < 1.0, f"norm epsilon {c.eps} is not between 0 and 1")

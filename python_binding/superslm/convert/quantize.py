@@ -351,13 +351,25 @@ def _encoder(checkpoint: Checkpoint, progress: Progress | None) -> Callable[[Flo
     return encode
 
 
-def checked_cap(cap: int) -> int:
-    """A context cap in positions. Raises ConvertError where the artifact cannot hold it."""
+def check_options(weights: str, cap: int, keep_8bit: Iterable[str]) -> None:
+    """Raises ConvertError for options that no model can be converted with."""
+    kept = set(keep_8bit)
+    if weights not in ("w8", "w4"):
+        raise ConvertError(f"unknown weight format {weights!r}", "option weights", "Use w8 or w4.")
+    if kept - set(MATRIX_NAMES):
+        raise ConvertError(
+            f"unknown matrix {sorted(kept - set(MATRIX_NAMES))}",
+            "option keep_8bit",
+            f"Use {' '.join(MATRIX_NAMES)}.",
+        )
+    if kept and weights == "w8":
+        raise ConvertError(
+            "it has no meaning where all matrices have eight bits", "option keep_8bit", "Use weights w4."
+        )
     if not 1 <= cap <= 1 << 25:
         raise ConvertError(
             f"context cap {cap}", "option context_cap", "Use a number of positions from 1 to 2^25."
         )
-    return int(cap)
 
 
 def quantize(
@@ -385,15 +397,8 @@ def quantize(
     """
     c = checkpoint.config
     kept = frozenset(keep_8bit)
-    if weights not in ("w8", "w4"):
-        raise ConvertError(f"unknown weight format {weights!r}", "option weights", "Use w8 or w4.")
-    if not kept <= set(MATRIX_NAMES):
-        raise ConvertError(
-            f"unknown matrix {sorted(kept - set(MATRIX_NAMES))}",
-            "option keep_8bit",
-            f"Use {' '.join(MATRIX_NAMES)}.",
-        )
-    cap = checked_cap(c.context_length if context_cap is None else context_cap)
+    cap = c.context_length if context_cap is None else int(context_cap)
+    check_options(weights, cap, kept)
     check_record(record, c)
     encode = matrix or _encoder(checkpoint, progress)
     R = int(min(20, 29 - ceil_log2(float(record["res"]))))

@@ -118,6 +118,7 @@ class QuantizedModel:
     stop_ids: list[int] = field(default_factory=list)
     DGC1: tuple[int, int] | None = (1 << 30, -46)  # damped-greedy scale (m, e)
     tokenizer: Any = None  # the tokenizer tables, see convert/tokenizer.py; None: no tokenizer
+    schemas: bytes | None = None  # the schema section, see convert/schema/section.py
     provenance: dict[str, Any] = field(default_factory=dict)  # JSON-serialisable
 
 

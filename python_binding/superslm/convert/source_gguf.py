@@ -8,7 +8,9 @@ the rotated channels of a head side by side; they are brought into half-split or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 
 from .checkpoint import Checkpoint, Config, ConvertError, FloatTensor, check_config, head_slots, row_order
 from .digest import file_sha256
+from .gguf_header import check_gguf
 from .tables import rope_frequencies, scale_linear
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -56,15 +59,23 @@ class _Metadata:
         if isinstance(value, list):
             raise ConvertError(f"{name} differs between layers", self.where, "Such models are not supported.")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConvertError(
-                f"the key {name} is {'missing' if value is None else 'not a number'}",
-                self.where,
-                "The file was written incompletely; export it again with a current tool.",
-            )
+            raise self.unusable(name, "missing" if value is None else "not a number")
+        if not math.isfinite(value):
+            raise self.unusable(name, f"{value}, which is no number to compute with")
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
-        return int(self.number(key, default))
+        value = self.number(key, default)
+        if value != int(value):
+            raise self.unusable(f"{self.architecture}.{key}", f"{value}, which is no whole number")
+        return int(value)
+
+    def unusable(self, name: str, what: str) -> ConvertError:
+        return ConvertError(
+            f"the key {name} is {what}",
+            self.where,
+            "The file was written incompletely; export it again with a current tool.",
+        )
 
 
 def load_gguf(path: str | Path) -> Checkpoint:
@@ -86,7 +97,7 @@ def load_gguf(path: str | Path) -> Checkpoint:
             where,
             f"Supported in GGUF files: {', '.join(ARCHITECTURES)}.",
         )
-    if values.get("split.count", 1) > 1:
+    if values.get("split.count", 1) not in (0, 1):
         raise ConvertError(
             "the model is split over several files",
             where,
@@ -95,7 +106,6 @@ def load_gguf(path: str | Path) -> Checkpoint:
     meta = _Metadata(values, architecture, where)
     sources = {tensor.name: tensor for tensor in reader.tensors}
     config, slots = _config(meta, sources)
-    check_config(config, where)
     checkpoint = Checkpoint(
         config=config,
         tensors=_tensors(sources, config, slots),
@@ -112,12 +122,13 @@ def load_gguf(path: str | Path) -> Checkpoint:
 
 def _open(path: Path) -> gguf.GGUFReader:
     try:
+        check_gguf(path)
         return gguf.GGUFReader(path)
-    except FileNotFoundError:
-        raise ConvertError("the file does not exist", str(path), "Check the path.") from None
-    except (OSError, ValueError, KeyError, IndexError, OverflowError, TypeError) as error:
+    except OSError as error:
+        raise ConvertError(error.strerror or "it cannot be read", str(path), "Check the path.") from None
+    except (ValueError, LookupError, OverflowError, TypeError) as error:  # what the check does not know
         raise ConvertError(
-            f"this is not a complete GGUF file ({error})", path.name, "Download it again, or check its size."
+            f"the package gguf cannot read it ({type(error).__name__})", path.name, "Download it again."
         ) from error
 
 
@@ -153,17 +164,19 @@ def _config(meta: _Metadata, sources: dict[str, Any]) -> tuple[Config, np.ndarra
         tied="output.weight" not in sources,
         qkv_bias="blk.0.attn_k.bias" in sources,
         qk_norm="blk.0.attn_k_norm.weight" in sources,
-        frequencies=tuple(_frequencies(meta, sources, rotated, head_dim)),
+        frequencies=(),
     )
+    check_config(config, meta.where)
+    config = replace(config, frequencies=tuple(_frequencies(meta, sources, rotated, head_dim)))
     return config, head_slots(head_dim, rotated, interleaved=meta.architecture == "llama")
 
 
 def _frequencies(meta: _Metadata, sources: dict[str, Any], rotated: int, head_dim: int) -> list[Decimal]:
     """Rotary frequencies with the file's scaling applied."""
-    frequencies = rope_frequencies(float(meta.number("rope.freq_base", 10000.0)), rotated, head_dim)
+    frequencies = rope_frequencies(_positive(meta, "rope.freq_base", 10000.0), rotated, head_dim)
     kind = meta.values.get(f"{meta.architecture}.rope.scaling.type", "none")
     if kind == "linear":
-        frequencies = scale_linear(frequencies, float(meta.number("rope.scaling.factor")))
+        frequencies = scale_linear(frequencies, _positive(meta, "rope.scaling.factor"))
     elif kind != "none":
         raise ConvertError(
             f"rotary scaling {kind!r} is not supported",
@@ -182,6 +195,13 @@ def _frequencies(meta: _Metadata, sources: dict[str, Any], rotated: int, head_di
         )
     scaled = [scale_linear([f], float(d))[0] for f, d in zip(frequencies, divisors, strict=False)]
     return scaled + frequencies[len(scaled) :]
+
+
+def _positive(meta: _Metadata, key: str, default: float | None = None) -> float:
+    value = float(meta.number(key, default))
+    if value <= 0:
+        raise meta.unusable(f"{meta.architecture}.{key}", f"{value}, which is not positive")
+    return value
 
 
 def _tensors(sources: dict[str, Any], config: Config, slots: np.ndarray) -> dict[str, FloatTensor]:

@@ -9,8 +9,10 @@ tokenizer_config.json and generation_config.json are taken along when present.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ LAYER_PARTS = {
     "self_attn.k_norm.weight": "NK",
 }
 MODEL_PARTS = {"model.embed_tokens.weight": "embedding", "lm_head.weight": "head", "model.norm.weight": "NF"}
+HEADER_LIMIT = 100 << 20  # bytes of a safetensors header, the format's own bound
 FLOAT_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 
 
@@ -78,7 +81,6 @@ def checkpoint_from_tensors(
         ConvertError: an unsupported architecture or option, a missing or misshapen tensor.
     """
     config, slots = _config(settings, tensors, where)
-    check_config(config, where)
     orders = {"WQ": row_order(config.heads, slots), "WK": row_order(config.kv_heads, slots)}
     orders |= {"BQ": orders["WQ"], "BK": orders["WK"], "NQ": row_order(1, slots)}
     orders["NK"] = orders["NQ"]
@@ -115,7 +117,7 @@ def _json_file(path: Path, required: bool = False) -> dict[str, Any] | None:
             str(path.parent),
             "Give a GGUF file, or a directory with config.json, safetensors weights and tokenizer.json.",
         ) from None
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise ConvertError(f"it cannot be read as JSON ({error})", path.name, "Download it again.") from error
     if not isinstance(content, dict):
         raise ConvertError("it is not a JSON object", path.name, "Download it again.")
@@ -125,8 +127,16 @@ def _json_file(path: Path, required: bool = False) -> dict[str, Any] | None:
 def _weight_files(path: Path) -> list[Path]:
     """The safetensors files of a model, from the index where there is one."""
     index = _json_file(path / "model.safetensors.index.json")
-    if index is not None and isinstance(index.get("weight_map"), dict):
-        files = [path / name for name in sorted(set(index["weight_map"].values()))]
+    if index is not None:
+        names = index.get("weight_map")
+        names = list(names.values()) if isinstance(names, dict) else [None]
+        if not all(isinstance(name, str) and name == Path(name).name for name in names):
+            raise ConvertError(
+                "weight_map does not map tensors to files of this directory",
+                "model.safetensors.index.json",
+                "Download it again.",
+            )
+        files = [path / name for name in sorted(set(names))]
     else:
         files = [path / "model.safetensors"]
         if not files[0].exists():
@@ -147,54 +157,73 @@ def read_safetensors(path: Path) -> dict[str, FloatTensor]:
     Raises:
         ConvertError: the header does not describe this file, or a tensor is not floating point.
     """
-
-    def broken(what: str) -> ConvertError:
-        return ConvertError(
-            f"this is not a complete safetensors file ({what})", path.name, "Download it again."
-        )
-
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        prefix = stream.read(8)
-        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
-        if length > min(size - 8, 100 << 20):
-            raise broken("its header is cut off")
-        try:
-            header = json.loads(stream.read(length))
-        except ValueError as error:
-            raise broken("its header is not JSON") from error
-    data = (
-        np.memmap(path, np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
-    )
+    header, begin, size = _safetensors_header(path)
+    data = np.memmap(path, np.uint8, mode="r", offset=begin) if size > begin else np.empty(0, np.uint8)
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        try:
-            kind, shape, (start, stop) = (
-                entry["dtype"],
-                tuple(map(int, entry["shape"])),
-                entry["data_offsets"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise broken(f"the entry of {name}") from error
-        if kind not in FLOAT_TYPES:
-            raise ConvertError(
-                f"its type {kind} is not F64, F32, F16 or BF16",
-                f"tensor {name}",
-                "Use an unquantised checkpoint.",
-            )
+        kind, shape, (start, stop) = _entry(path.name, name, entry)
         element = np.dtype(FLOAT_TYPES[kind])
-        count = int(np.prod(shape, dtype=object)) if shape else 1
-        if (
-            not 0 <= start <= stop <= len(data)
-            or stop - start != count * element.itemsize
-            or min(shape, default=1) < 0
-        ):
-            raise broken(f"{name} lies outside the file")
+        if stop - start != math.prod(shape) * element.itemsize:
+            raise ConvertError(
+                f"tensor {name} has {stop - start:,} bytes where its shape {list(shape)} in {kind} needs "
+                f"{math.prod(shape) * element.itemsize:,}",
+                path.name,
+                "The file is damaged; download it again.",
+            )
+        if stop > len(data):
+            raise ConvertError(
+                f"tensor {name} ends at byte {begin + stop:,}, the file at byte {size:,}",
+                path.name,
+                "The file is truncated; download it again.",
+            )
         raw = data[start:stop].view(element.newbyteorder("<")).reshape(shape)
         tensors[name] = FloatTensor(name, shape, _fetcher(raw, kind))
     return tensors
+
+
+def _safetensors_header(path: Path) -> tuple[dict[str, Any], int, int]:
+    """The header of a safetensors file, where its data begin, and its size in bytes. Raises ConvertError."""
+
+    def broken(what: str) -> ConvertError:
+        return ConvertError(what, path.name, "The file is truncated or damaged; download it again.")
+
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        prefix = stream.read(8)
+        if len(prefix) < 8:
+            raise broken(f"it has {size} bytes, too few for a safetensors file")
+        length = struct.unpack("<Q", prefix)[0]
+        if length > min(size - 8, HEADER_LIMIT):
+            raise broken(f"its header claims {length:,} bytes, the file has {size:,}")
+        try:
+            header = json.loads(stream.read(length))
+        except (ValueError, RecursionError):
+            raise broken("its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise broken("its header is not a JSON object")
+    return header, 8 + length, size
+
+
+def _entry(where: str, name: str, entry: Any) -> tuple[str, tuple[int, ...], tuple[int, int]]:
+    """Type, shape and byte range of a tensor in a safetensors header. Raises ConvertError."""
+    known = entry if isinstance(entry, dict) else {}
+    kind, shape, offsets = known.get("dtype"), known.get("shape"), known.get("data_offsets")
+    numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
+    if not isinstance(kind, str) or not all(type(n) is int and n >= 0 for n in numbers) or len(offsets) != 2:
+        raise ConvertError(
+            f"its header has no usable entry for tensor {name}",
+            where,
+            "The file is damaged; download it again.",
+        )
+    if kind not in FLOAT_TYPES:
+        raise ConvertError(
+            f"its type {kind} is not F64, F32, F16 or BF16",
+            f"tensor {name}",
+            "Use an unquantised checkpoint.",
+        )
+    return kind, tuple(shape), (offsets[0], offsets[1])
 
 
 def _fetcher(raw: np.ndarray, kind: str) -> Callable[[Any], np.ndarray]:
@@ -232,7 +261,7 @@ def _config(
     hidden, heads = integer("hidden_size"), integer("num_attention_heads")
     head_dim = integer("head_dim", hidden // heads if heads > 0 else None)
     rope = _rope_settings(settings, where)
-    rotated = int(head_dim * rope["partial_rotary_factor"])
+    rotated = int(head_dim * _number(rope, "partial_rotary_factor", where))
     if rotated % 2 or not 0 < rotated <= head_dim:
         raise ConvertError(
             f"{rotated} of {head_dim} channels are rotated",
@@ -248,14 +277,24 @@ def _config(
         mlp=integer("intermediate_size"),
         vocab=integer("vocab_size"),
         layers=integer("num_hidden_layers"),
-        eps=float(settings.get("rms_norm_eps", 1e-6)),
+        eps=_number(settings, "rms_norm_eps", where, 1e-6),
         context_length=integer("max_position_embeddings"),
         tied=bool(settings.get("tie_word_embeddings", False)),
         qkv_bias="model.layers.0.self_attn.k_proj.bias" in tensors,
         qk_norm="model.layers.0.self_attn.k_norm.weight" in tensors,
-        frequencies=tuple(_frequencies(rope, rotated, head_dim, where)),
+        frequencies=(),
     )
+    check_config(config, where)
+    config = replace(config, frequencies=tuple(_frequencies(rope, rotated, head_dim, where)))
     return config, head_slots(head_dim, rotated, interleaved=False)
+
+
+def _number(settings: dict[str, Any], key: str, where: str, default: float | None = None) -> float:
+    value = settings.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConvertError(f"{key} is not a number", f"{where}/config.json", "Download it again.")
+    return float(value)
 
 
 def _refuse_variants(settings: dict[str, Any], where: str) -> None:
@@ -271,10 +310,15 @@ def _refuse_variants(settings: dict[str, Any], where: str) -> None:
             raise ConvertError(
                 f"{what} ({key})", f"{where}/config.json", "Use an unquantised dense checkpoint."
             )
-    kinds = set(settings.get("layer_types") or ()) - {"full_attention"}
+    types = settings.get("layer_types") or ()
+    kinds = (
+        sorted({str(kind) for kind in types} - {"full_attention"})
+        if isinstance(types, list | tuple)
+        else [types]
+    )
     if kinds:
         raise ConvertError(
-            f"some layers use {', '.join(sorted(map(str, kinds)))}",
+            f"some layers use {', '.join(map(str, kinds))}",
             f"{where}/config.json",
             "Only full attention in every layer is supported.",
         )
@@ -343,7 +387,10 @@ def _chat_template(path: Path, tokenizer_config: dict[str, Any] | None) -> str |
     """The default chat template, from its own file or from tokenizer_config.json."""
     own = path / "chat_template.jinja"
     if own.exists():
-        return own.read_text(encoding="utf-8")
+        try:
+            return own.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConvertError(f"byte {error.start} is not UTF-8", own.name, "Download it again.") from None
     template = (tokenizer_config or {}).get("chat_template")
     if isinstance(template, list):
         named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}

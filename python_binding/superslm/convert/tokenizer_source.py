@@ -166,7 +166,22 @@ class TokenizerSource:
 
 
 def hf_tokenizer(source: TokenizerSource) -> tokenizers.Tokenizer:
-    """The source as a Hugging Face tokenizer; call its `encode` with `add_special_tokens=False`."""
+    """The source as a Hugging Face tokenizer; call its `encode` with `add_special_tokens=False`.
+
+    Raises:
+        ConvertError: the package `tokenizers` refuses it.
+    """
+    try:
+        return _hf_tokenizer(source)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # that package raises nothing more specific
+        raise ConvertError(
+            f"the package tokenizers refuses it: {error}", "tokenizer", "Download the model again."
+        ) from error
+
+
+def _hf_tokenizer(source: TokenizerSource) -> tokenizers.Tokenizer:
     import tokenizers
     from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 

@@ -68,6 +68,7 @@ def write_artifact(
         "TENS": table,
     }
     tail = {"TOKN": _tokenizer(model), "DGC1": None if model.DGC1 is None else fmt.SCALE.pack(*model.DGC1)}
+    tail["SCHM"] = model.schemas
     tail["PROV"] = _json(model.provenance)
     contents = {**small, "DATA": None, **{name: data for name, data in tail.items() if data is not None}}
     _write_file(path, fmt.KIND_MODEL, contents, (tensors, offsets, data_size), progress)

@@ -3,6 +3,7 @@
 // Feeds tokens to an artifact and prints the digests of residuals, logits, K and V, for comparison with
 // another engine's: engine_golden FILE decode|N TOKEN... With "decode" each token goes layer by layer; with a
 // number, all go through prefill in chunks of N.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,10 @@ std::vector<uint8_t> read_file(const char* path) {
   std::fseek(file, 0, SEEK_END);
   bytes.resize(static_cast<size_t>(std::ftell(file)));
   std::rewind(file);
-  const size_t got = std::fread(bytes.data(), 1, bytes.size(), file);
+  constexpr size_t kPart = size_t{1} << 24;  // WebAssembly runtimes limit a single read
+  size_t got = 0, read = 0;
+  while ((read = std::fread(bytes.data() + got, 1, std::min(kPart, bytes.size() - got), file)) > 0)
+    got += read;
   std::fclose(file);
   bytes.resize(got);
   return bytes;

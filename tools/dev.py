@@ -55,6 +55,9 @@ PROMPTS = (
 SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
 SHARED_OBJECTS = "-DSUPERSLM_SHARE_OBJECTS=ON"  # both libraries of one compilation
+QUICK = "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"  # instrumented kernels compile for minutes at -O3
+MINGW = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/x86_64-w64-mingw32.cmake'}"
+WASM = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/wasm32-wasi.cmake'}"
 VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "release": (None, None, (SHARED_ONLY,)),
     "package": (None, None, ()),
@@ -65,6 +68,16 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
     "sanitized": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=address,undefined")),
     "tsan": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=thread")),
+    "fuzz": (
+        "clang-19",
+        "clang++-19",
+        (SEAMS, SHARED_OBJECTS, QUICK, "-DSUPERSLM_SANITIZE=fuzzer-no-link,address,undefined"),
+    ),
+    "msan": (
+        "clang-19",
+        "clang++-19",
+        (SEAMS, SHARED_OBJECTS, QUICK, "-DSUPERSLM_SANITIZE=memory"),
+    ),
     "aarch64": (
         "aarch64-linux-gnu-gcc",
         "aarch64-linux-gnu-g++",
@@ -74,6 +87,11 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
             f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/aarch64-linux-gnu.cmake'}",
         ),
     ),
+    "mingw": ("x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-g++", (SEAMS, SHARED_OBJECTS, MINGW)),
+    "mingw-package": ("x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-g++", (MINGW,)),
+    "wasm": ("clang-19", "clang++-19", (SHARED_ONLY, WASM)),
+    "wasm-scalar": ("clang-19", "clang++-19", (SHARED_ONLY, WASM, "-DSUPERSLM_WASM_SIMD128=OFF")),
+    "wasm-seams": ("clang-19", "clang++-19", (SEAMS, SHARED_OBJECTS, WASM)),
 }
 
 
@@ -191,7 +209,13 @@ def build(variant: str) -> Path:
 
 def shared_library(folder: Path) -> Path:
     """The shared library in a build folder. Raises DevError when there is none."""
-    for name in ("libsuperslm.so.1", "libsuperslm.1.dylib", "superslm.dll", "libsuperslm.dll"):
+    for name in (
+        "libsuperslm.so.1",
+        "libsuperslm.1.dylib",
+        "superslm.dll",
+        "libsuperslm.dll",
+        "superslm.wasm",
+    ):
         if (folder / "c_abi" / name).is_file():
             return folder / "c_abi" / name
     raise DevError(f"no shared library in {folder / 'c_abi'}")

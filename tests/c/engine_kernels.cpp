@@ -120,6 +120,7 @@ void products(const Kernels& k) {
                      i & 1, i & 2, i & 4);
     }
   }
+  for (int32_t rows = 1; rows <= kTileRows; ++rows) check_products(k, 1, rows, 1, false, rows & 1, false);
   for (int32_t blocks : {28, 152, 280, 2048}) {
     for (int i = 0; i < 4; ++i)
       check_products(k, blocks, blocks > 300 ? 4 : kTileRows, 1 + 11 * (i / 2), i & 1, true, true);

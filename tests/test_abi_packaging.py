@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import dev
 import pytest
+from doc_blocks import Block, all_blocks, commands
 
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 
@@ -134,6 +136,29 @@ def test_pkg_config_works_from_the_wheel(installed: Callable[[str], str], tmp_pa
 def test_the_wheel_finds_its_own_library(installed: Callable[[str], str]) -> None:
     assert installed("superslm.library_path()").endswith("superslm/lib/libsuperslm.so.1")
     assert installed("__import__('superslm._library')._library.library().sslm_ext_version()") == "1"
+
+
+COMPILES = [b for b in all_blocks() if b.kind == "sh" and any(words[0] == "cc" for words in commands(b.text))]
+
+
+@pytest.mark.parametrize("block", COMPILES, ids=lambda block: block.place)
+def test_the_pages_compile_hosts_against_the_wheel(
+    block: Block, installed: Callable[[str], str], smollm2_golden: Path, tmp_path: Path
+) -> None:
+    """The lines as they stand, in a folder that has the model, the sources they name and nothing else."""
+    package = Path(installed("superslm.__file__")).parent
+    (tmp_path / "host.c").write_text((dev.ROOT / "examples/readme_host.c").read_text())
+    (tmp_path / "game.c").write_text((CONSUMER / "consumer.c").read_text())
+    (tmp_path / "examples").symlink_to(dev.ROOT / "examples")
+    for name in ("model.sslm", "smollm2.sslm"):
+        (tmp_path / name).symlink_to(smollm2_golden)
+    env = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(package.parent),
+        "PKG_CONFIG_PATH": str(package / "lib/pkgconfig"),
+        "SUPERSLM_LIBRARY": "",
+    }
+    run("bash", "-euc", f"cd {shlex.quote(str(tmp_path))}\n{block.text}\n", env=env)
 
 
 def test_a_clone_without_tags_is_the_release_being_built(tmp_path: Path) -> None:

@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""The documentation tells the truth: links resolve, blocks run, signatures and examples are as they are."""
+"""The documentation tells the truth: links resolve; signatures, examples, cells and figures are as they are."""
 
 from __future__ import annotations
 
 import functools
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import abi_header
+import cell_programs
 import check_abi
 import dev
 import pytest
+from doc_blocks import PAGES
+from superslm import cli
 
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "plugin_host/**/*.md")
-    for path in dev.ROOT.glob(pattern)
-)
 NAMES = [str(path.relative_to(dev.ROOT)) for path in PAGES]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -106,31 +101,6 @@ def test_the_readme_shows_the_examples_as_they_are(language: str, example: str) 
     assert "\n".join(lines).strip() in [block.strip() for block in blocks(dev.ROOT / "README.md", language)]
 
 
-RUNNABLE = [
-    (name, i)
-    for name, page in zip(NAMES, PAGES, strict=True)
-    for i in range(len(blocks(page, "python runnable")))
-]
-
-
-@pytest.mark.parametrize(("name", "index"), RUNNABLE)
-def test_a_block_marked_runnable_runs(name: str, index: int, smollm2_golden: Path, tmp_path: Path) -> None:
-    """Blocks that begin with ```python runnable find SmolLM2 as model.sslm in their folder."""
-    (tmp_path / "model.sslm").symlink_to(smollm2_golden)
-    block = blocks(dev.ROOT / name, "python runnable")[index]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(
-        [sys.executable, "-c", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{name}, block {index + 1}:\n{done.stdout}{done.stderr}"
-
-
-def test_python_blocks_are_python() -> None:
-    for name, page in zip(NAMES, PAGES, strict=True):
-        for block in [*blocks(page, "python"), *blocks(page, "python runnable")]:
-            compile(block, name, "exec")
-
-
 def test_the_diagrams_are_what_the_script_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import make_pictures
 
@@ -142,29 +112,59 @@ def test_the_diagrams_are_what_the_script_draws(tmp_path: Path, monkeypatch: pyt
 
 
 def test_commands_of_the_documentation_exist() -> None:
-    """Every `tools/NAME.py` and every `superslm COMMAND` that a page names is there."""
-    from superslm.cli import parser
-
-    actions = parser()._subparsers._group_actions  # type: ignore[union-attr]
-    commands = set(actions[0].choices)
+    """Every `tools/NAME.py` and every `superslm COMMAND` that a page names in its text is there."""
+    commands = set(cli.parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr]
     for name, page in zip(NAMES, PAGES, strict=True):
         text = page.read_text("utf-8")
         for tool in re.findall(r"\btools/(\w+\.py)\b", text):
             assert (dev.ROOT / "tools" / tool).is_file(), f"{name} names tools/{tool}"
-        for command in re.findall(r"(?:^    |`)superslm ([a-z][a-z-]*)\b", text, re.M):
+        for command in re.findall(r"`superslm ([a-z][a-z-]*)\b", text):
             assert command in commands, f"{name} names superslm {command}"
 
 
-def test_the_rooms_include_what_the_architecture_page_says() -> None:
-    text = (dev.ROOT / "docs/architecture.md").read_text()
-    rows = re.findall(r"^\| `(\w+)/` \|.*\| ([^|]*) \|$", text.partition("## Rooms of the library")[2], re.M)
-    rooms = {path.name for path in (dev.ROOT / "c_abi").iterdir() if path.is_dir()}
-    allowed = {name: rooms if said == "all below" else set(re.findall(r"\w+", said)) for name, said in rows}
-    assert set(allowed) == rooms
-    for room in rooms:
-        sources = [path.read_text() for path in (dev.ROOT / "c_abi" / room).iterdir()]
-        included = {name for source in sources for name in re.findall(r'^#include "(\w+)/', source, re.M)}
-        assert included & rooms - {room} <= allowed[room], f"{room} includes {included & rooms - {room}}"
+# ---- the contract's cells ----
+
+CELLS = [*map(str, range(1, 93)), "93a", *map(str, range(93, 101))]
+PROOF = re.compile(r"(\w+): (\w+)")
+
+
+def proofs() -> dict[str, list[tuple[str, str]]]:
+    """Cell -> (file, function) of everything that the table of docs/testing.md names."""
+    text = (dev.ROOT / "docs/testing.md").read_text("utf-8").partition("## The contract, cell by cell")[2]
+    rows = re.findall(r"^\| (\w+) \| (.*) \|$", text, re.M)
+    assert len({cell for cell, _ in rows}) == len(rows), "a cell stands twice"
+    return {cell: PROOF.findall(proof) for cell, proof in rows if cell != "cell"}
+
+
+def test_every_cell_of_the_contract_has_a_proof() -> None:
+    named = proofs()
+    assert list(named) == CELLS
+    assert [cell for cell, proof in named.items() if not proof] == []
+
+
+def functions_of(file: str) -> set[str]:
+    """The cells of a C program, or the functions of a pytest file or a tool."""
+    if file.startswith("cell_"):
+        return set(cell_programs.cells_of(file))
+    folder = "tests" if file.startswith("test_") else "tools"
+    return set(re.findall(r"^def (\w+)\(", (dev.ROOT / folder / f"{file}.py").read_text("utf-8"), re.M))
+
+
+def test_every_proof_of_a_cell_exists_and_is_run() -> None:
+    tests = {path.name: path.read_text("utf-8") for path in (dev.ROOT / "tests").glob("test_*.py")}
+    tests["cell_programs.py"] = (dev.ROOT / "tests/cell_programs.py").read_text("utf-8")
+    for cell, named in proofs().items():
+        for file, function in named:
+            assert function in functions_of(file), f"cell {cell}: {file} has no {function}"
+            if file.startswith("cell_"):
+                assert any(f'"{file}"' in text for text in tests.values()), f"nothing runs {file}"
+
+
+def test_every_program_of_cells_is_run() -> None:
+    text = "".join(path.read_text("utf-8") for path in (dev.ROOT / "tests").glob("*.py"))
+    for path in (dev.ROOT / "tests/c").glob("cell_*.c"):
+        assert f'"{path.stem}"' in text, f"no test runs {path.name}"
+        assert cell_programs.cells_of(path.stem), f"{path.name} has no cells"
 
 
 def test_figures_of_a_page_are_replaced_by_what_a_command_printed() -> None:

@@ -82,6 +82,24 @@ static struct {
 } check_artifacts[CHECK_MAX_ARTIFACTS];
 static int check_artifact_count = 0;
 
+/* With CHECK_READ_ONLY (POSIX) an artifact lies in memory that nobody may write, as in a read-only file
+ * mapping. */
+#ifdef CHECK_READ_ONLY
+#include <sys/mman.h>
+
+static inline void* check_room(size_t size) {
+  void* room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) check_fail(__FILE__, __LINE__, "no mapping of %lu bytes", (unsigned long)size);
+  return room;
+}
+static inline void check_seal(void* room, size_t size) {
+  if (mprotect(room, size, PROT_READ) != 0) check_fail(__FILE__, __LINE__, "the mapping stays writable");
+}
+#else
+static inline void* check_room(size_t size) { return aligned(size); }
+static inline void check_seal(void* room, size_t size) { (void)room, (void)size; }
+#endif
+
 static inline void check_load(const char* path) {
   FILE* file = fopen(path, "rb");
   long size;
@@ -92,10 +110,11 @@ static inline void check_load(const char* path) {
   fseek(file, 0, SEEK_SET);
   check_artifacts[check_artifact_count].path = path;
   check_artifacts[check_artifact_count].size = (size_t)size;
-  check_artifacts[check_artifact_count].data = aligned((size_t)size);
+  check_artifacts[check_artifact_count].data = check_room((size_t)size);
   if (fread(check_artifacts[check_artifact_count].data, 1, (size_t)size, file) != (size_t)size)
     check_fail(__FILE__, __LINE__, "cannot read %s", path);
   fclose(file);
+  check_seal(check_artifacts[check_artifact_count].data, (size_t)size);
   ++check_artifact_count;
 }
 
@@ -362,9 +381,39 @@ static inline int run_cells(int argc, char** argv, const cell* cells, int count)
   return 0;
 }
 
-#define CELLS(table)                                                              \
-  int main(int argc, char** argv) {                                               \
-    return run_cells(argc, argv, table, (int)(sizeof(table) / sizeof(table[0]))); \
+/* With CHECK_STACK_BYTES (POSIX) the cells run in a thread that has no more stack than that. */
+#ifdef CHECK_STACK_BYTES
+#include <pthread.h>
+
+static struct {
+  int argc;
+  char** argv;
+  const cell* cells;
+  int count, result;
+} check_run;
+
+static inline void* check_thread(void* unused) {
+  check_run.result = run_cells(check_run.argc, check_run.argv, check_run.cells, check_run.count);
+  return unused;
+}
+static inline int start_cells(int argc, char** argv, const cell* cells, int count) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  check_run.argc = argc, check_run.argv = argv, check_run.cells = cells, check_run.count = count;
+  if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, CHECK_STACK_BYTES) != 0 ||
+      pthread_create(&thread, &attributes, check_thread, NULL) != 0 || pthread_join(thread, NULL) != 0)
+    check_fail(__FILE__, __LINE__, "no thread with %d bytes of stack", CHECK_STACK_BYTES);
+  return check_run.result;
+}
+#else
+static inline int start_cells(int argc, char** argv, const cell* cells, int count) {
+  return run_cells(argc, argv, cells, count);
+}
+#endif
+
+#define CELLS(table)                                                                \
+  int main(int argc, char** argv) {                                                 \
+    return start_cells(argc, argv, table, (int)(sizeof(table) / sizeof(table[0]))); \
   }
 
 #endif /* SUPERSLM_TESTS_CHECK_H */

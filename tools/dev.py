@@ -7,6 +7,7 @@
     python tools/dev.py build    the release library and the library for tests
     python tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
     python tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
+    python tools/dev.py fuzz     120 s of fuzzing, and the memory sanitizer
     python tools/dev.py long     the tests that take minutes
     python tools/dev.py bench    speed of SmolLM2 on this machine
     python tools/dev.py lint     ruff and clang-format
@@ -56,6 +57,10 @@ SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
 SHARED_OBJECTS = "-DSUPERSLM_SHARE_OBJECTS=ON"  # both libraries of one compilation
 QUICK = "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"  # instrumented kernels compile for minutes at -O3
+FUZZED = (
+    f"{QUICK} -fsanitize-ignorelist={ROOT / 'tests/fuzz/ignore.txt'}"
+    f" -fsanitize-coverage-ignorelist={ROOT / 'tests/fuzz/ignore_coverage.txt'}"
+)
 MINGW = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/x86_64-w64-mingw32.cmake'}"
 WASM = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'cmake/toolchains/wasm32-wasi.cmake'}"
 VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
@@ -71,7 +76,7 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "fuzz": (
         "clang-19",
         "clang++-19",
-        (SEAMS, SHARED_OBJECTS, QUICK, "-DSUPERSLM_SANITIZE=fuzzer-no-link,address,undefined"),
+        (SEAMS, SHARED_OBJECTS, FUZZED, "-DSUPERSLM_SANITIZE=fuzzer-no-link,address,undefined"),
     ),
     "msan": (
         "clang-19",
@@ -346,7 +351,7 @@ def command_test(arguments: argparse.Namespace) -> None:
     run([python, ROOT / "tools/check_abi.py", *libraries], env=env)
     say("No floating point in the library")
     run([python, ROOT / "tools/check_no_float.py", *folders], env=env)
-    run_pytest(python, "not long and not hosts", arguments, env)
+    run_pytest(python, "not long and not hosts and not fuzz", arguments, env)
 
 
 def play_hosts(python: Path, arguments: argparse.Namespace) -> None:
@@ -355,6 +360,13 @@ def play_hosts(python: Path, arguments: argparse.Namespace) -> None:
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", *extras["hosts"]]
     quiet(pip, "installing the Python engines")
     run_pytest(python, "hosts", arguments, python_env())
+
+
+def command_fuzz(arguments: argparse.Namespace) -> None:
+    """120 s of fuzzing, and the memory sanitizer."""
+    python = ensure_venv()
+    arguments.pytest.insert(0, "-s")  # shows what each target did
+    run_pytest(python, "fuzz", arguments, python_env())
 
 
 def command_long(arguments: argparse.Namespace) -> None:
@@ -386,11 +398,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name in ("demo", "build", "test", "long", "bench", "lint", "clean"):
+    for name in ("demo", "build", "test", "fuzz", "long", "bench", "lint", "clean"):
         function = globals()[f"command_{name}"]
         sub = commands.add_parser(name, help=function.__doc__)
         sub.set_defaults(function=function, pytest=[])
-        if name in ("test", "long"):
+        if name in ("test", "fuzz", "long"):
             sub.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
         if name == "test":
             sub.add_argument("--hosts", action="store_true", help="play plugin_host/ in real engines instead")

@@ -38,11 +38,12 @@ RSS_MIB = 2048
 
 @dataclass(frozen=True)
 class Target:
-    """One fuzz target: tests/fuzz/fuzz_NAME.cpp, the longest input in bytes, and its share of the time."""
+    """One fuzz target: tests/fuzz/fuzz_NAME.cpp, the longest input in bytes, its share of the time, other sources."""
 
     name: str
     longest: int
     share: int
+    others: tuple[str, ...] = ()
 
 
 TARGETS = (
@@ -51,6 +52,7 @@ TARGETS = (
     Target("blob", 2048, 2),
     Target("tokenizer", 96, 1),
     Target("detokenizer", 64, 1),
+    Target("verbs", 512, 4, ("verbs.cpp", "verbs_run.cpp")),
 )
 
 
@@ -72,13 +74,13 @@ class Bench:
     def program(self, target: Target) -> Path:
         """The target's program, compiled when a source or the library is newer."""
         program = self.folder / f"fuzz_{target.name}"
-        source = SOURCES / f"fuzz_{target.name}.cpp"
-        inputs = [source, *SOURCES.glob("*.h"), self.library]
+        sources = [SOURCES / name for name in (f"fuzz_{target.name}.cpp", *target.others)]
+        inputs = [*sources, *SOURCES.glob("*.h"), self.library]
         if not program.is_file() or program.stat().st_mtime < max(f.stat().st_mtime for f in inputs):
             compiler = ["clang++-19", "-std=c++20", "-O1", "-g", "-DSUPERSLM_TEST_SEAMS=1"]
             flags = [f"-fsanitize={self.sanitizers}", "-fno-sanitize-recover=all"]
             includes = [f"-I{dev.ROOT / part}" for part in ("include", "c_abi", "tests/c")]
-            link = [str(source), str(self.library), "-o", str(program)]
+            link = [*map(str, sources), str(self.library), "-o", str(program)]
             dev.quiet([*compiler, *flags, *includes, *link], f"compiling {target.name}")
         return program
 

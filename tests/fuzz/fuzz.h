@@ -15,10 +15,8 @@
 #include "sslm_test.h"
 #include "superslm/sslm_ext.h"
 
-#define REQUIRE(condition)                                                  \
-  do {                                                                      \
-    if (!(condition)) superslm::fuzz::fail(__FILE__, __LINE__, #condition); \
-  } while (0)
+#define REQUIRE(condition) \
+  ((condition) ? static_cast<void>(0) : superslm::fuzz::fail(__FILE__, __LINE__, #condition))
 
 // The two numbers are equal; both are printed where they are not.
 #define REQUIRE_EQ(got, want)                                                                        \

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -68,9 +69,21 @@ def blobs(path: Path) -> dict[str, bytes]:
     return seeds
 
 
+def drawn(count: int, size: int) -> dict[str, bytes]:
+    """Random bytes, always the same: as verbs or edits they reach much from the start."""
+    return {f"random{i}": random.Random(i).randbytes(size) for i in range(count)}
+
+
 def main(bases: Path, target: Path) -> None:
     """Writes every seed as seeds/TARGET/NAME."""
-    made = {"tokenizer": texts(), "detokenizer": ids(), "blob": blobs(bases / "verbs.sslm")}
+    made = {
+        "tokenizer": texts(),
+        "detokenizer": ids(),
+        "blob": blobs(bases / "verbs.sslm"),
+        "verbs": drawn(12, 200),
+        "artifact": drawn(8, 24),
+        "adapter": drawn(8, 24),
+    }
     for name, seeds in made.items():
         (target / name).mkdir(parents=True)
         for seed, data in seeds.items():

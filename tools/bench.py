@@ -1,109 +1,375 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""Speed of a model on this machine, through the C ABI, on one thread.
+"""Speed and memory on this machine, beside the machine's limits and, if asked, beside other engines.
 
-    python tools/dev.py bench                SmolLM2
-    python tools/bench.py MODEL.sslm         any artifact, with the package on the path
+    python tools/dev.py bench                                        SmolLM2, eight bits
+    python tools/dev.py bench --model qwen0.5b-shape --weights w4 --peer llama.cpp --json figures.json --docs
+    python tools/dev.py bench --from figures.json --plot figures.svg
 
-Each figure is the best of a few rounds, the sliced call the median and worst of all; the tokens are arbitrary.
+Engines run in processes of their own and take turns, sample by sample: a ratio compares neighbours. Printed are
+medians and, in brackets, the range over all rounds. Decode and prefill include the choice of the next token.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from superslm import Model, Sequence
+import bench_models
+import bench_report
+import dev
+from bench_engines import PEERS, Engine, Watch, compiler_of, start
+from doc_figures import commit, processor
 
-CONTEXTS = (128, 2000)
-PROMPT = 512
-BATCH = 8
-STEPS = 16
-ROUNDS = 3
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of a call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+OURS = "superslm"
+STEPS = 24  # tokens of a decode sample
+SAMPLE_GAP = 0.05  # seconds between two engines' samples: spinning threads go to sleep
+MIB = 1 << 20
 
 
-def filled(model: Model, sequence: Sequence, length: int) -> Sequence:
-    """The sequence with `length` arbitrary tokens in its context and one more chosen."""
-    tokens = np.random.default_rng(0).integers(0, model.info.vocab, length, dtype=np.int32)
-    sequence.prefill(tokens)
-    sequence.decode()
-    return sequence
+@dataclass(frozen=True)
+class Row:
+    """One thing that is measured. `goals` are ratios to llama.cpp by weights."""
+
+    name: str
+    title: str
+    verb: str
+    arguments: dict[str, int] = field(default_factory=dict)
+    goals: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        return self.arguments.get("threads", 1)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sample; 0: its time is the figure."""
+        if self.verb == "decode":
+            return self.arguments["batch"] * STEPS
+        return self.arguments.get("length", 0)
 
 
-def decode_rate(model: Model, context: int, batch: int = 1) -> float:
-    """Tokens per second of all sequences together, at a context length."""
-    with model.pool(pages=batch * model.pages_for(context + 1 + ROUNDS * STEPS)) as pool:
-        sequences = [pool.sequence(budget=context + 1 + ROUNDS * STEPS) for _ in range(batch)]
-        with model.workspace(max_batch=batch) as space:
-            for sequence in sequences:
-                filled(model, sequence, context)
-
-            def steps() -> None:
-                for _ in range(STEPS):
-                    model.decode(sequences, workspace=space)
-
-            best = min(seconds(steps) for _ in range(ROUNDS))
-        for sequence in sequences:
-            sequence.close()
-    return batch * STEPS / best
+def _decode(context: int, threads: int, batch: int = 1, **goals: float) -> Row:
+    many = f"batch of {batch}" if batch > 1 else "decode"
+    arguments = {"context": context, "batch": batch, "threads": threads, "steps": STEPS}
+    title = f"{many} at {context:,}, {_threads(threads)}"
+    return Row(f"{many.split()[0]}-{context}-{threads}t", title, "decode", arguments, goals)
 
 
-def prefill_rate(model: Model) -> float:
-    """Prompt tokens per second."""
-    tokens = np.random.default_rng(0).integers(0, model.info.vocab, PROMPT, dtype=np.int32)
-    with (
-        model.pool(pages=model.pages_for(PROMPT)) as pool,
-        pool.sequence(budget=PROMPT) as sequence,
-        model.workspace(max_chunk=PROMPT) as space,
-    ):
-        times = []
-        for _ in range(ROUNDS):
-            sequence.reset()
-            times.append(seconds(lambda: sequence.prefill(tokens, chunk=PROMPT, workspace=space)))
-    return PROMPT / min(times)
-
-
-def sliced_calls(model: Model) -> tuple[float, float]:
-    """Median and worst seconds of a decode call that runs one layer."""
-    with model.pool(pages=model.pages_for(256)) as pool, pool.sequence(budget=256) as sequence:
-        filled(model, sequence, 128)
-        times = [seconds(lambda: sequence.decode(layer_budget=1)) for _ in range(2 * model.info.layers)]
-    return statistics.median(times), max(times)
-
-
-def main() -> None:
-    """Prints one line per figure."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def _prefill(length: int, threads: int, **goals: float) -> Row:
+    arguments = {"length": length, "threads": threads}
+    return Row(
+        f"prefill-{length}-{threads}t", f"prefill {length}, {_threads(threads)}", "prefill", arguments, goals
     )
-    parser.add_argument("artifact", metavar="MODEL.sslm")
-    path = parser.parse_args().artifact
-    mapped = min(seconds(lambda: Model.load(path).close()) for _ in range(ROUNDS))
-    with Model.load(path) as model:
-        if model.info.cap < PROMPT:
-            parser.error(
-                f"{path} has a context cap of {model.info.cap}, at least {PROMPT} positions are needed"
-            )
-        print(f"{path}, kernels {model.kernel_tier}, one thread")
-        print(f"map                         {1000 * mapped:8.1f} ms")
-        print(f"prefill of {PROMPT} tokens       {prefill_rate(model):8.1f} tokens/s")
-        for context in (c for c in CONTEXTS if c + ROUNDS * STEPS < model.info.cap):
-            print(f"decode at context {context:<9} {decode_rate(model, context):8.1f} tokens/s")
-        print(f"decode, batch of {BATCH}          {decode_rate(model, CONTEXTS[0], BATCH):8.1f} tokens/s")
-        median, worst = sliced_calls(model)
-        print(f"decode call of one layer    {1000 * median:8.2f} ms, worst {1000 * worst:.2f} ms")
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + "s" * (count > 1)
+
+
+ROWS = (
+    Row("load", "load, warm file cache", "load", goals={"w8": 1.0, "w4": 1.0}),
+    Row("answer", "load and first token", "answer"),
+    _decode(128, 1, w8=1.5, w4=1.15),
+    _decode(128, 2, w8=1.5, w4=1.3),
+    _decode(2000, 1, w8=1.6, w4=1.3),
+    _decode(2000, 2, w8=1.5, w4=1.3),
+    _prefill(512, 1, w8=1.4, w4=1.2),
+    _prefill(512, 2),
+    _decode(128, 1, 8, w8=2.2, w4=1.8),
+    _decode(128, 2, 8),
+    Row("slices", "decode call of one layer", "slices", {"context": 128}),
+    Row("memory", "memory", "memory"),
+)
+
+
+class Run:
+    """The engines with their files, and the figures measured so far."""
+
+    def __init__(self, options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+        self.options = options
+        self.source = bench_models.find(options.model)
+        self.files = {OURS: bench_models.artifact(self.source, options.weights)}
+        self.engines: dict[str, Engine] = {OURS: stack.enter_context(start(OURS))}
+        for peer in options.peer:
+            self.files[peer] = bench_models.peer_gguf(self.source, options.weights, _requantise)
+            self.engines[peer] = stack.enter_context(start(peer))
+        self.facts: dict[str, Any] = {}
+
+    def open(self) -> None:
+        """Opens the model in all engines, for the rows that need it open."""
+        for name, engine in self.engines.items():
+            engine.ask("open", path=str(self.files[name]), variant=engine.about["variants"][0])
+        self.facts = self.engines[OURS].ask("facts")
+        self.engines[OURS].ask("limits", threads=1)  # maps the file's pages
+
+    def sample(self, name: str, row: Row, variant: str) -> dict[str, float]:
+        """One sample of an engine: its figure, and wall and CPU seconds."""
+        time.sleep(SAMPLE_GAP)
+        arguments: dict[str, Any] = dict(row.arguments)
+        if row.verb in ("load", "answer"):
+            arguments["path"] = str(self.files[name])
+        result = self.engines[name].ask(row.verb, variant=variant, **arguments)
+        value = row.tokens / result["wall"] if row.tokens else 1000 * result["wall"]
+        return {"value": value, "wall": result["wall"], "cpu": result["cpu"]}
+
+    def best_variant(self, name: str, row: Row) -> str:
+        """The settings under which an engine is fastest; each is warmed up by one sample and judged by another."""
+        variants = self.engines[name].about["variants"]
+        if len(variants) == 1:
+            return str(variants[0])
+        walls = {v: [self.sample(name, row, v)["wall"] for _ in range(2)][1] for v in variants}
+        return min(walls, key=walls.__getitem__)
+
+    def measure(self, row: Row) -> dict[str, Any]:
+        """A row over all rounds, the engines in turn; who begins a round changes."""
+        variants = {name: self.best_variant(name, row) for name in self.engines}
+        samples: dict[str, list[dict[str, float]]] = {name: [] for name in self.engines}
+        limits: list[dict[str, Any]] = []
+        if len(self.engines) == 1:
+            self.sample(OURS, row, variants[OURS])  # warms up
+        for number in range(self.options.rounds):
+            for name in list(self.engines)[:: -1 if number % 2 else 1]:
+                samples[name].append(self.sample(name, row, variants[name]))
+            if row.tokens and row.arguments.get("batch", 1) == 1:
+                limits.append(self.engines[OURS].ask("limits", threads=row.threads))
+        figures = {
+            name: {
+                **series([s["value"] for s in parts]),
+                "wall": statistics.median(s["wall"] for s in parts),
+                "cpu": statistics.median(s["cpu"] for s in parts),
+                "variant": variants[name],
+            }
+            for name, parts in samples.items()
+        }
+        out = described(row, "tokens/s" if row.tokens else "ms", figures, self.options.weights)
+        if limits:
+            out["limit"] = self.limit(row, out["engines"][OURS]["values"], limits)
+        return out
+
+    def limit(self, row: Row, values: Sequence[float], limits: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The machine's limit beside a row, measured in each round, and the share of it that was reached."""
+        facts = self.facts
+        if row.verb == "prefill":
+            length = row.arguments["length"]
+            products = facts["layer_products"] + facts["attention"] * (length + 1) / 2
+            products += facts["head_products"] / length
+            kinds = list(limits[0]["multiply"])
+            if not kinds:
+                return {}
+            rates = [max(one["multiply"].values()) for one in limits]
+            best = max(kinds, key=lambda kind: limits[0]["multiply"][kind])
+            name, unit, done = best, "GMAC/s", [products * v for v in values]
+        else:
+            rates = [one["read"] for one in limits]
+            name, unit = "reading the artifact", "GB/s"
+            done = [facts["bytes"] * v for v in values]
+        return {
+            "name": name,
+            "unit": unit,
+            "rate": series([rate / 1e9 for rate in rates]),
+            "reached": series([d / 1e9 for d in done]),
+            "share": series([d / rate for d, rate in zip(done, rates, strict=True)]),
+        }
+
+    def measure_slices(self, row: Row) -> list[dict[str, Any]]:
+        """Median and worst call of one layer; no peer has such calls."""
+        calls = [
+            self.engines[OURS].ask("slices", context=row.arguments["context"], tokens=4)
+            for _ in range(self.options.rounds + 1)
+        ][1:]
+        rows = []
+        for kind, of in (("median", statistics.median), ("worst", max)):
+            named = Row(f"slice-{kind}", f"{row.title}, {kind}", row.verb)
+            figures = {OURS: series([1000 * of(one) for one in calls])}
+            rows.append(described(named, "ms", figures, self.options.weights))
+        return rows
+
+    def measure_memory(self) -> list[dict[str, Any]]:
+        """Peak of resident memory above what the process had before, and the part that is not of a file."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for name, engine in self.engines.items():
+            tried = []
+            for variant in engine.about["variants"]:
+                with start(name) as fresh:
+                    path = str(self.files[name])
+                    tried.append(fresh.ask("memory", path=path, variant=variant, steps=STEPS))
+            best = min(tried, key=lambda one: one["peak"])
+            found[name] = {kind: [best[kind] / MIB] for kind in ("peak", "heap")}
+        rows = []
+        for kind, title in (("peak", "peak memory, one sequence"), ("heap", "of it heap")):
+            figures = {name: series(one[kind]) for name, one in found.items()}
+            rows.append(described(Row(kind, title, "memory"), "MiB", figures, self.options.weights))
+        rows[0]["beyond_file"] = found[OURS]["peak"][0] - self.facts["size"] / MIB
+        return rows
+
+
+def series(values: Sequence[float]) -> dict[str, Any]:
+    """Values with their median and range."""
+    return {
+        "values": list(values),
+        "median": statistics.median(values),
+        "low": min(values),
+        "high": max(values),
+    }
+
+
+def described(row: Row, unit: str, engines: dict[str, Any], weights: str) -> dict[str, Any]:
+    """A row for the report: above 1 a ratio is in our favour, whatever the unit."""
+    ours = engines[OURS]["values"]
+    ratios = {}
+    for name, figures in engines.items():
+        if name != OURS:
+            pairs = zip(ours, figures["values"], strict=True)
+            ratios[name] = series([a / b if unit == "tokens/s" else b / a for a, b in pairs])
+    return {
+        "name": row.name,
+        "title": row.title,
+        "unit": unit,
+        "threads": row.threads,
+        "goal": row.goals.get(weights),
+        "engines": engines,
+        "ratios": ratios,
+    }
+
+
+def _requantise(source: Path, target: Path, kind: str) -> None:
+    with start("llama.cpp") as llama:
+        llama.ask("quantize", source=str(source), target=str(target), kind=kind)
+
+
+def fits(row: Row, cap: int) -> bool:
+    """Whether a model of this context cap has room for a row."""
+    needed = row.arguments.get("context", 0) + row.arguments.get("length", 0) + 4 * STEPS
+    return needed <= cap
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures the chosen rows; keeps the JSON up to date, should a later one fail."""
+    with contextlib.ExitStack() as stack:
+        run = Run(options, stack)
+        figures = heading(run)
+        chosen = [row for row in ROWS if not options.only or any(word in row.name for word in options.only)]
+        began, opened = time.monotonic(), False
+        for number, row in enumerate(chosen):
+            if row.verb not in ("load", "answer") and not opened:
+                run.open()
+                figures["facts"], opened = run.facts, True
+            left = (time.monotonic() - began) / number * (len(chosen) - number) if number else 0
+            note = f", about {left:.0f} s left" if number else ""
+            print(f"[{number + 1}/{len(chosen)}] {row.title}{note}", file=sys.stderr, flush=True)
+            if opened and not fits(row, run.facts["cap"]):
+                print(f"note: left out, the context cap is {run.facts['cap']}", file=sys.stderr)
+                continue
+            watch = Watch()
+            for result in measured(run, row):
+                figures["rows"].append({**result, **watch.read()})
+                print(bench_report.line(figures["rows"][-1]), flush=True)
+            if options.json:
+                write(options.json, json.dumps(figures, indent=1) + "\n")
+    return figures
+
+
+def measured(run: Run, row: Row) -> Iterator[dict[str, Any]]:
+    """The lines of the report that a row gives."""
+    if row.verb == "memory":
+        yield from run.measure_memory()
+    elif row.verb == "slices":
+        yield from run.measure_slices(row)
+    else:
+        yield run.measure(row)
+
+
+def heading(run: Run) -> dict[str, Any]:
+    """What the figures were measured with."""
+    engines = {}
+    for name, engine in run.engines.items():
+        about = dict(engine.about)
+        about["compiler"] = compiler_of(Path(about.pop("library")))
+        engines[name] = {**about, "file": run.files[name].name, "bytes": run.files[name].stat().st_size}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "machine": processor(),
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}",
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "model": run.source.name,
+        "weights": run.options.weights,
+        "rounds": run.options.rounds,
+        "steps": STEPS,
+        "command": shown_command(run.options),
+        "engines": engines,
+        "rows": [],
+    }
+
+
+def shown_command(options: argparse.Namespace) -> str:
+    """The command that repeats the measurement, without paths of this machine."""
+    words = ["python tools/dev.py bench", "--model", Path(options.model).name, "--weights", options.weights]
+    for peer in options.peer:
+        words += ["--peer", peer]
+    if options.only:
+        words += ["--only", *options.only]
+    return " ".join([*words, "--rounds", str(options.rounds)])
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file atomically."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = f"smollm2, {bench_models.SHAPE} (random weights), or a .gguf or .sslm file"
+    out.add_argument("--model", default="smollm2", help=f"{names}; default: %(default)s")
+    out.add_argument("--weights", choices=("w8", "w4"), default="w8", help="default: %(default)s")
+    out.add_argument(
+        "--peer", action="append", default=[], choices=list(PEERS), help="compare; may be repeated"
+    )
+    out.add_argument("--rounds", type=int, default=5, help="samples of each row (default: %(default)s)")
+    out.add_argument(
+        "--only", nargs="*", metavar="WORD", help=f"rows whose name has it: {' '.join(r.name for r in ROWS)}"
+    )
+    out.add_argument("--json", type=Path, metavar="FILE", help="writes the figures there")
+    out.add_argument("--from", dest="figures", type=Path, metavar="FILE", help="figures of an earlier run")
+    out.add_argument("--plot", type=Path, metavar="FILE", help="draws the ratios as SVG")
+    out.add_argument("--docs", action="store_true", help="writes the table into docs/performance.md")
+    return out
+
+
+def main() -> int:
+    """Measures, prints, draws; returns the exit code."""
+    command = parser()
+    options = command.parse_args()
+    if options.rounds < 1:
+        command.error("--rounds must be at least 1")
+    try:
+        figures = json.loads(options.figures.read_text()) if options.figures else measure(options)
+        print("\n" + bench_report.text(figures))
+        if options.plot:
+            write(options.plot, bench_report.plot(figures))
+        if options.docs:
+            bench_report.write_docs(figures)
+    except (dev.DevError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

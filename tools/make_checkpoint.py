@@ -18,6 +18,7 @@ import math
 import struct
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -374,8 +375,9 @@ def make_quantized(fixture: str | FixtureSpec, weights: str = "w8") -> Quantized
     return _large_quantized(spec, weights)
 
 
-def _large_quantized(spec: FixtureSpec, weights: str) -> QuantizedModel:
-    """A model of integers drawn at random; scales and tables follow from a made-up record."""
+def made_up_record(fixture: str | FixtureSpec) -> dict[str, Any]:
+    """A calibration record of plausible maxima, for models whose results mean nothing."""
+    spec = spec_of(fixture)
     rng = np.random.default_rng(spec.seed)
     half = spec.head_dim // 2
     layer = {
@@ -384,14 +386,18 @@ def _large_quantized(spec: FixtureSpec, weights: str) -> QuantizedModel:
         "pk": np.full((spec.kv_heads, half), 8.0).tolist(),
         "mu": (np.rint(rng.standard_normal((spec.kv_heads, spec.head_dim)) * 64) / 64).tolist(),
     }
-    record = {"res": 512.0, "layers": [layer] * spec.layers}
+    return {"res": 512.0, "layers": [layer] * spec.layers}
+
+
+def _large_quantized(spec: FixtureSpec, weights: str) -> QuantizedModel:
+    """A model of integers drawn at random; scales and tables follow from a made-up record."""
 
     def matrix(tensor: FloatTensor, kind: str) -> Matrix:
         return random_matrix(
             np.random.default_rng([spec.seed, zlib.crc32(tensor.name.encode())]), tensor.shape, kind
         )
 
-    return quantize(make_checkpoint(spec), record, weights=weights, matrix=matrix)
+    return quantize(make_checkpoint(spec), made_up_record(spec), weights=weights, matrix=matrix)
 
 
 def random_matrix(rng: np.random.Generator, shape: tuple[int, int], weights: str) -> Matrix:
@@ -444,8 +450,20 @@ def write_huggingface(fixture: str | FixtureSpec, folder: Path, shards: int = 1)
     return folder
 
 
-def write_gguf(fixture: str | FixtureSpec, path: Path, kind: str = "F32") -> Path:
-    """Writes a GGUF file; `kind` is the matrices' type as the gguf package names it; returns the path."""
+def write_gguf(
+    fixture: str | FixtureSpec,
+    path: Path,
+    kind: str = "F32",
+    metadata: Callable[[Any], None] | None = None,
+) -> Path:
+    """Writes a GGUF file; returns the path.
+
+    Args:
+        fixture: a name of FIXTURES, or a spec of one's own.
+        path: the file.
+        kind: the matrices' type as the gguf package names it.
+        metadata: called with the `gguf.GGUFWriter`, to add keys such as a tokenizer's.
+    """
     import gguf
 
     spec = spec_of(fixture)
@@ -466,6 +484,8 @@ def write_gguf(fixture: str | FixtureSpec, path: Path, kind: str = "F32") -> Pat
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(spec.vocab)
     writer.add_eos_token_id(2)
+    if metadata is not None:
+        metadata(writer)
     tensors = _gguf_tensors(spec, writer)
     quantisation = gguf.GGMLQuantizationType[kind]
     for name, values in tensors:

@@ -27,14 +27,13 @@ async function start() {
   const pool = new Pool(model, model.pagesFor(BUDGET));
   const sequence = new Sequence(pool, BUDGET);
   const layers = Math.min(Number(options.get('layers')) || 10, model.info.layers);
-  let opening = model.chat('system', 'opening');
+  let before = model.chat('system', 'opening'); // ids that stand in front of the next turn
 
   async function say(text) {
     paragraph('user', text);
     const reply = paragraph('reply', '');
-    const prompt = [...opening, ...model.chat('user', 'prefix'), ...model.tokenize(text),
+    const prompt = [...before, ...model.chat('user', 'prefix'), ...model.tokenize(text),
       ...model.chat('user', 'suffix'), ...model.chat('assistant', 'prefix')];
-    opening = [];
     const begin = performance.now();
     let tokens = 0;
     for await (const piece of sequence.generate(prompt, { maxTokens: REPLY, layers })) {
@@ -43,6 +42,8 @@ async function start() {
       const rate = 1000 * tokens / (performance.now() - begin);
       status.textContent = `${tokens} tokens, ${rate.toFixed(1)} per second, ${layers} of ${model.info.layers} layers a frame, ${library.tier} kernels`;
     }
+    if (model.stopIds.has(sequence.pending)) sequence.pending = null; // it stands in the suffix already
+    before = model.chat('assistant', 'suffix');
   }
 
   form.addEventListener('submit', (event) => {

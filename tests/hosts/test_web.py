@@ -68,17 +68,11 @@ def test_node_says_what_the_package_says(
 
 def conversation(path: Path) -> list[str]:
     """What the model answers to TURNS, by the Python package."""
-    from superslm import Model
+    from superslm import Chat, Model
 
     with Model.load(path) as model, model.pool(contexts=1) as pool, pool.sequence(1024) as sequence:
-        ids = [*model.chat_ids("system", "opening")]
-        replies = []
-        for line in TURNS:
-            ids += [*model.chat_ids("user"), *model.tokenize(line), *model.chat_ids("user", "suffix")]
-            ids += [*model.chat_ids("assistant")]
-            replies.append("".join(sequence.generate(ids, max_tokens=128)))
-            ids = []
-        return replies
+        chat = Chat(sequence)
+        return ["".join(chat.say(line, max_tokens=128)) for line in TURNS]
 
 
 @pytest.mark.parametrize("layers", [7, 30])

@@ -3,14 +3,25 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """Proves that everything which repeats the public headers agrees with them.
 
-    python tools/check_abi.py [LIBRARY...]     the headers against: the contract's layouts, names and ordinals in C99,
-                                               C11, C++17 and C++20; the export lists in tools/exports/; what the given
-                                               libraries export; the ctypes layer; cffi's API mode; ctypeslib2's
-                                               reading of the headers; the table of verbs in docs/api.md
+    python tools/check_abi.py [LIBRARY...]     the headers against: the contract's layouts, names and ordinals in C99
+                                               to C17 and C++11 to C++20; the export lists in tools/exports/; what the
+                                               given libraries export, and their types where they have debug
+                                               information; the ctypes layer; cffi's API mode; ctypeslib2's reading of
+                                               the headers; the table of verbs in docs/api.md
     python tools/check_abi.py --write          writes the export lists from the headers, after a draft changed
+    python tools/check_abi.py --write LIBRARY  and the baseline of types, tools/exports/frozen.abi, from a debug build
 
 It also prints the verbs on tools/exports/refusing.txt, which are declared and exported but refuse every call; an
 empty list is the goal. SUPERSLM_STRICT=1 makes a missing compiler or tool an error.
+
+In the CI of a game that carries its own copy of SuperSLM:
+
+    python check_abi.py --game [--include DIR] LIBRARY...
+
+checks the frozen part only: the 51 verbs are exported, statuses have their ordinals, and every compiler found here
+lays the structs of the headers in DIR out as the contract says. LIBRARY is a .so, .dylib, .dll or .wasm, of any
+processor; a .so with debug information is compared type by type too. Copy check_abi.py, abi_*.py and the folder
+exports/ of tools/; nothing else is needed but Python, nm for .so, LLVM for .dylib and .dll, and abidiff for types.
 """
 
 from __future__ import annotations
@@ -32,127 +43,33 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "python_binding")]
 
+import abi_binary  # noqa: E402
 import abi_header  # noqa: E402
+from abi_binary import MissingTool, exports_of  # noqa: E402
+from abi_contract import FROZEN_VERBS, LAYOUTS, MACROS, STATUSES, Problems, compare, missing  # noqa: E402
 from abi_header import Header  # noqa: E402
-from superslm import _abi  # noqa: E402
+
+try:
+    from superslm import _abi  # noqa: E402
+except ImportError:  # a game's copy of this program; --game does without
+    _abi = None
 
 INCLUDE = ROOT / "include"
-EXPORTS = ROOT / "tools/exports"
-STRICT = os.environ.get("SUPERSLM_STRICT") == "1"
+EXPORTS = Path(__file__).resolve().parent / "exports"
 CTYPESLIB_PINS = ("ctypeslib2==2.4.0", "clang==18.1.8", "libclang==18.1.1")
 
-# The contract, written out a second time on purpose: struct: (size, alignment, {field: (offset, bytes)}).
-LAYOUTS: dict[str, tuple[int, int, dict[str, tuple[int, int]]]] = {
-    "sslm_config": (
-        16,
-        4,
-        {"max_batch": (0, 4), "max_chunk_budget": (4, 4), "max_layer_budget": (8, 4), "reserved": (12, 4)},
-    ),
-    "sslm_detok_state": (4, 1, {"pending_bytes": (0, 3), "pending_count": (3, 1)}),
-    "sslm_decode_params": (
-        48,
-        8,
-        {
-            "layer_budget": (0, 4),
-            "struct_size": (4, 4),
-            "mode": (8, 4),
-            "alpha_q15": (12, 4),
-            "anti_lm_max_order": (16, 4),
-            "top_k": (20, 4),
-            "q_ln2": (24, 8),
-            "q_b": (32, 8),
-            "q_c": (40, 8),
-        },
-    ),
-    "sslm_stats_out": (
-        32,
-        8,
-        {
-            "decode_step_ceiling": (0, 8),
-            "decode_step_actual": (8, 8),
-            "forced_token_count": (16, 8),
-            "kv_blocks_resident": (24, 4),
-            "schema_accepting": (28, 4),
-        },
-    ),
-    "sslm_kv_pool_stats_out": (
-        24,
-        8,
-        {
-            "struct_size": (0, 4),
-            "page_count": (4, 4),
-            "free_pages": (8, 4),
-            "shared_pages": (12, 4),
-            "page_positions": (16, 8),
-        },
-    ),
-    "sslm_seq_kv_stats_out": (
-        56,
-        8,
-        {
-            "struct_size": (0, 4),
-            "mode": (4, 4),
-            "origin": (8, 8),
-            "budget": (16, 4),
-            "reserved0": (20, 4),
-            "limit": (24, 8),
-            "context_length": (32, 8),
-            "mapped_private_pages": (40, 4),
-            "shared_pages": (44, 4),
-            "reserve_pages": (48, 4),
-            "materialized_pages": (52, 4),
-        },
-    ),
-    "sslm_parallel_for": (
-        24,
-        8,
-        {"run": (0, 8), "host_ctx": (8, 8), "max_tasks": (16, 4), "reserved": (20, 4)},
-    ),
-}
-STATUSES = (
-    "OK INVALID_ARGUMENT BUFFER_TOO_SMALL MISALIGNED_BUFFER ARTIFACT_REJECTED ADAPTER_MODEL_MISMATCH "
-    "RESTORE_MODEL_MISMATCH RESTORE_KV_MISMATCH MODEL_HAS_LIVE_SEQUENCES POOL_HAS_LIVE_HANDLES "
-    "ADAPTER_HAS_LIVE_SEQUENCES ADAPTER_SWAP_MIDTOKEN_REJECTED SEQ_RESET_MIDTOKEN_REJECTED PREFIX_FROZEN_REJECTED "
-    "KV_POOL_EXHAUSTED TOKEN_ID_OUT_OF_RANGE CONTEXT_CAP_EXCEEDED TOKEN_ID_UNMAPPED SCHEMA_NOT_FOUND "
-    "SCHEMA_BIND_REJECTED SCHEMA_SPAN_UNBOUND PREFIX_SCHEMA_MISMATCH RESTORE_SCHEMA_MISMATCH "
-    "SCHEMA_SPAN_UNREACHABLE SCHEMA_UNSATISFIABLE ALLOCATION_FAILED NUMERIC_STEP_REFUSED RESTORE_RESIDUAL_LOST "
-    "GPU_SHADER_BINARY_STALE KV_BUDGET_EXCEEDED"
-).split()
-MACROS = {
-    "SSLM_ABI_ALIGNMENT_BYTES": 64,
-    "SSLM_PARALLEL_FOR_MATVEC": 2,
-    "SSLM_PARALLEL_FOR_MAX_TASKS": 256,
-    "SSLM_DECODE_MODE_GREEDY": 0,
-    "SSLM_DECODE_MODE_DAMPED_GREEDY": 1,
-    "SSLM_DAMPED_GREEDY_DEFAULT_ALPHA_Q15": 65536,
-    "SSLM_DAMPED_GREEDY_DEFAULT_ANTI_LM_ORDER": 2,
-    "SSLM_DAMPED_GREEDY_DEFAULT_TOP_K": 6,
-}
-FROZEN_VERBS = 51
-
-COMPILERS = (
-    ("gcc", "c99"),
-    ("gcc", "c11"),
-    ("g++", "c++17"),
-    ("g++", "c++20"),
-    ("clang-19", "c99"),
-    ("clang-19", "c11"),
-    ("clang++-19", "c++17"),
-    ("clang++-19", "c++20"),
+C_STANDARDS = ("c99", "c11", "c17")
+CXX_STANDARDS = ("c++11", "c++17", "c++20")
+COMPILERS = tuple(
+    (name, standard)
+    for c, cxx in (
+        ("gcc", "g++"),
+        ("clang-19", "clang++-19"),
+        ("x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-g++"),
+    )
+    for name, standards in ((c, C_STANDARDS), (cxx, CXX_STANDARDS))
+    for standard in standards
 )
-
-Problems = list[str]
-
-
-def compare(what: str, wanted: Any, got: Any) -> Problems:
-    """One line for each difference of two values; dicts and lists are compared by entry."""
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        keys = [*wanted, *(key for key in got if key not in wanted)]
-        return [p for key in keys for p in compare(f"{what}: {key}", wanted.get(key), got.get(key))]
-    if isinstance(wanted, list) and isinstance(got, list) and set(wanted) != set(got):
-        missing = [f"{what}: {name} is missing" for name in wanted if name not in set(got)]
-        return missing + [f"{what}: {name} is not in the headers" for name in got if name not in set(wanted)]
-    return [] if wanted == got else [f"{what}: {got}, expected {wanted}"]
 
 
 def layouts_of(header: Header) -> dict[str, Any]:
@@ -183,7 +100,9 @@ def check_names(frozen: Header, drafts: Header) -> Problems:
 
 def probe_source(header: Header) -> str:
     """A C program that prints every layout and macro, one `name value...` a line."""
-    lines = ["#include <stdio.h>", "#define SSLM_ENABLE_DRAFT_EXTENSIONS", '#include "superslm/sslm_ext.h"']
+    drafts = any(name.startswith("sslm_ext_") for name in header.structs)
+    file = "sslm_ext.h" if drafts else "sslm_abi.h"
+    lines = ["#include <stdio.h>", "#define SSLM_ENABLE_DRAFT_EXTENSIONS", f'#include "superslm/{file}"']
     lines += [f"struct align_{s} {{ char c; {s} value; }};" for s in header.structs]
     lines += ["int main(void) {"]
     for name, members in header.structs.items():
@@ -210,28 +129,54 @@ def read_probe(text: str) -> dict[str, Any]:
     return layouts
 
 
-def check_compilers(header: Header) -> Problems:
-    """Layouts and macros as C99, C11, C++17 and C++20 compilers see them."""
+def assertions(wanted: dict[str, Any]) -> str:
+    """C text that does not compile where a layout or a macro differs: for compilers whose programs do not run here."""
+    lines = []
+    for name, value in wanted.items():
+        if isinstance(value, int):
+            lines.append(f"SAME({name}, {name} == {value})" if name != "SSLM_SCHEMA_NONE" else "")
+            continue
+        size, alignment, fields = value
+        lines.append(f"SAME({name}_size, sizeof({name}) == {size})")
+        lines.append(f"struct align_{name}_ {{ char c; {name} value; }};")
+        lines.append(f"SAME({name}_alignment, offsetof(struct align_{name}_, value) == {alignment})")
+        for member, (offset, bytes_) in fields.items():
+            same = f"offsetof({name}, {member}) == {offset} && sizeof((({name}*)0)->{member}) == {bytes_}"
+            lines.append(f"SAME({name}_{member}, {same})")
+    return "#define SAME(name, test) typedef char name##_is_the_contracts[(test) ? 1 : -1];\n" + "\n".join(
+        lines
+    )
+
+
+def check_compiler(
+    compiler: str, standard: str, source: str, include: Path, wanted: dict[str, Any], folder: Path
+) -> Problems:
+    """Layouts and macros as one compiler sees them."""
+    where, runs = f"{compiler} -std={standard}", "mingw" not in compiler
+    file = folder / ("probe.cpp" if "++" in compiler else "probe.c")
+    file.write_text(source if runs else source + assertions(wanted))
+    flags = [f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{include}"]
+    command = [compiler, *flags, str(file), *(["-o", str(folder / "probe")] if runs else ["-fsyntax-only"])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return [f"{where}: {done.stderr}"]
+    if not runs:
+        return []
+    printed = subprocess.run([str(folder / "probe")], capture_output=True, text=True, check=True).stdout
+    return compare(where, wanted, read_probe(printed))
+
+
+def check_compilers(header: Header, include: Path = INCLUDE) -> Problems:
+    """Layouts and macros as C and C++ compilers see them, in every standard."""
     wanted = {**layouts_of(header), **header.macros, "SSLM_SCHEMA_NONE": 0}
+    source = probe_source(header)
     problems: Problems = []
+    absent = {name for name, _ in COMPILERS if not shutil.which(name)}
     with tempfile.TemporaryDirectory() as folder:
         for compiler, standard in COMPILERS:
-            if not shutil.which(compiler):
-                problems += missing(compiler)
-                continue
-            source = Path(folder, "probe.cpp" if "++" in compiler else "probe.c")
-            source.write_text(probe_source(header))
-            flags = [f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{INCLUDE}"]
-            program = str(source.with_suffix(""))
-            done = subprocess.run(
-                [compiler, *flags, str(source), "-o", program], capture_output=True, text=True
-            )
-            if done.returncode != 0:
-                problems.append(f"{compiler} -std={standard}: {done.stderr}")
-                continue
-            got = read_probe(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
-            problems += compare(f"{compiler} -std={standard}", wanted, got)
-    return problems
+            if compiler not in absent:
+                problems += check_compiler(compiler, standard, source, include, wanted, Path(folder))
+    return problems + [problem for name in sorted(absent) for problem in missing(name)]
 
 
 # ---- Export lists, libraries, docs ----
@@ -255,25 +200,37 @@ def check_lists(frozen: Header, drafts: Header) -> Problems:
     return problems + [f"tools/exports/refusing.txt: {name} is not in the headers" for name in unknown]
 
 
-def exports_of(library: Path) -> list[str]:
-    """The names a shared library exports."""
-    tool = next((t for t in ("nm", "llvm-nm-19", "llvm-nm") if shutil.which(t)), None)
-    if not tool:
-        raise SystemExit("error: nm was not found; install binutils or llvm")
-    table = ["-g"] if library.suffix == ".dylib" else ["-D"]
-    command = [tool, *table, "--defined-only", str(library)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    names = [line.split()[-1] for line in text.splitlines() if line.strip()]
-    return [name.partition("@")[0].removeprefix("_" if library.suffix == ".dylib" else "") for name in names]
-
-
 def check_library(library: Path, header: Header) -> Problems:
     """The library exports the headers' functions and nothing else, and can be asked for each."""
-    problems = compare(f"exports of {library}", sorted(header.functions), sorted(exports_of(library)))
-    loaded = ctypes.CDLL(str(library))
+    try:
+        problems = compare(f"exports of {library}", sorted(header.functions), sorted(exports_of(library)))
+        loaded = ctypes.CDLL(str(library))
+    except MissingTool as tool:
+        return missing(str(tool))
+    except OSError:  # of another system or processor
+        return problems
     return problems + [
         f"{library}: {name} does not resolve" for name in header.functions if not hasattr(loaded, name)
     ]
+
+
+def check_game_library(library: Path) -> Problems:
+    """A library of any origin exports every frozen verb; what else it exports is its own affair."""
+    try:
+        there = set(exports_of(library))
+    except MissingTool as tool:
+        return missing(str(tool))
+    except (OSError, ValueError) as error:
+        return [str(error)]
+    return [f"{library}: {name} is not exported" for name in list_file("frozen.txt") if name not in there]
+
+
+def check_types(library: Path, include: Path) -> Problems:
+    """The frozen functions of a library with debug information take and return the baseline's types."""
+    try:
+        return abi_binary.differences(library, include)
+    except MissingTool as tool:
+        return missing(str(tool))
 
 
 def check_docs(header: Header) -> Problems:
@@ -480,14 +437,6 @@ def check_ctypeslib(header: Header, library: Path) -> Problems:
     return problems
 
 
-def missing(tool: str) -> Problems:
-    """A tool that is not there: a problem where everything must be checked, a note elsewhere."""
-    if STRICT:
-        return [f"{tool} was not found"]
-    print(f"note: {tool} was not found, its check is left out")
-    return []
-
-
 # ---- Command ----
 
 
@@ -496,6 +445,15 @@ def write_lists(frozen: Header, drafts: Header) -> None:
     EXPORTS.mkdir(exist_ok=True)
     for name, header in (("frozen.txt", frozen), ("ext.txt", drafts)):
         (EXPORTS / name).write_text("\n".join(header.functions) + "\n")
+
+
+def type_checks(libraries: Sequence[Path], include: Path) -> dict[str, Callable[[], Problems]]:
+    """Those of the libraries that have debug information, against the baseline."""
+    return {
+        f"types of {library}": lambda library=library: check_types(library, include)
+        for library in libraries
+        if library.is_file() and abi_binary.has_debug_info(library)
+    }
 
 
 def checks(libraries: Sequence[Path]) -> dict[str, Callable[[], Problems]]:
@@ -512,33 +470,61 @@ def checks(libraries: Sequence[Path]) -> dict[str, Callable[[], Problems]]:
     }
     for library in libraries:
         made[f"exports of {library}"] = lambda library=library: check_library(library, both)
+    made |= type_checks(libraries, INCLUDE)
     if libraries:
         made["cffi"] = lambda: check_cffi(both, libraries[0])
         made["ctypeslib2"] = lambda: check_ctypeslib(both, libraries[0])
     return made
 
 
-def main() -> int:
-    """Runs the checks and prints one line for each; returns 1 when there is a difference."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("libraries", nargs="*", type=Path, metavar="LIBRARY")
-    parser.add_argument("--write", action="store_true", help="write the export lists from the headers")
-    arguments = parser.parse_args()
-    if arguments.write:
-        write_lists(
-            abi_header.read(INCLUDE, abi_header.FROZEN_HEADERS),
-            abi_header.read(INCLUDE, abi_header.EXTENSION_HEADERS),
-        )
+def game_checks(libraries: Sequence[Path], include: Path) -> dict[str, Callable[[], Problems]]:
+    """What a game's CI checks about its copy of the headers and libraries, by name."""
+    frozen = abi_header.read(include, abi_header.FROZEN_HEADERS)
+    made: dict[str, Callable[[], Problems]] = {
+        "names and ordinals": lambda: check_names(frozen, Header()),
+        "layouts in C and C++": lambda: check_compilers(frozen, include),
+    }
+    for library in libraries:
+        made[f"verbs of {library}"] = lambda library=library: check_game_library(library)
+    return made | type_checks(libraries, include)
+
+
+def run_checks(made: dict[str, Callable[[], Problems]]) -> int:
+    """Runs checks and prints one line for each; returns the number of problems."""
     failed = 0
-    for name, function in checks([library.resolve() for library in arguments.libraries]).items():
+    for name, function in made.items():
         problems = function()
         failed += len(problems)
         print(
             "\n".join([f"{'FAILED' if problems else 'ok':6} {name}", *(f"       {p}" for p in problems)]),
             flush=True,
         )
+    return failed
+
+
+def main() -> int:
+    """Runs the checks that the command line asks for; returns 1 when there is a difference."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("libraries", nargs="*", type=Path, metavar="LIBRARY")
+    parser.add_argument("--write", action="store_true", help="write the export lists from the headers")
+    parser.add_argument("--game", action="store_true", help="check a game's own copy: the frozen part only")
+    parser.add_argument("--include", type=Path, default=INCLUDE, metavar="DIR", help="holds superslm/*.h")
+    arguments = parser.parse_args()
+    libraries = [library.resolve() for library in arguments.libraries]
+    if not (arguments.include / "superslm/sslm_abi.h").is_file():
+        parser.error(f"{arguments.include} holds no superslm/sslm_abi.h; name the folder with --include")
+    if arguments.game:
+        return 1 if run_checks(game_checks(libraries, arguments.include.resolve())) else 0
+    if arguments.write:
+        write_lists(
+            abi_header.read(INCLUDE, abi_header.FROZEN_HEADERS),
+            abi_header.read(INCLUDE, abi_header.EXTENSION_HEADERS),
+        )
+        for library in libraries[:1]:
+            abi_binary.write_baseline(library, INCLUDE, ROOT)
+    failed = run_checks(checks(libraries))
     refusing = list_file("refusing.txt")
     print(f"verbs that refuse every call: {', '.join(refusing) or 'none'}")
     return 1 if failed else 0

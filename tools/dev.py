@@ -348,7 +348,8 @@ def command_test(arguments: argparse.Namespace) -> None:
     env["SUPERSLM_TEST_LIBRARY"] = str(build("seams"))
     say("ABI: headers, export lists, libraries, ctypes, docs")
     libraries = [shared_library(folder.parent) for folder in folders]
-    run([python, ROOT / "tools/check_abi.py", *libraries], env=env)
+    debug = [build("gcc-O0")] if available("gcc-O0") else []  # with types to compare
+    run([python, ROOT / "tools/check_abi.py", *libraries, *debug], env=env)
     say("No floating point in the library")
     run([python, ROOT / "tools/check_no_float.py", *folders], env=env)
     run_pytest(python, "not long and not hosts and not fuzz", arguments, env)

@@ -9,8 +9,8 @@
     python tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
     python tools/dev.py fuzz     120 s of fuzzing, and the memory sanitizer
     python tools/dev.py long     the tests that take minutes
-    python tools/dev.py bench    speed of SmolLM2 on this machine
-    python tools/dev.py lint     ruff and clang-format
+    python tools/dev.py bench    speed on this machine; `bench --help` lists models, weights and peers
+    python tools/dev.py lint     ruff, clang-format, and what may include what
     python tools/dev.py clean    removes what was built; --all also what was downloaded
 
 It makes a virtual environment in .venv, builds in build/ and keeps downloads in .cache/.
@@ -301,11 +301,12 @@ def command_demo(_: argparse.Namespace) -> None:
 
 
 def command_lint(_: argparse.Namespace) -> None:
-    """Checks style: ruff for Python, clang-format for C and C++."""
+    """Checks style and structure: ruff, the rooms of docs/architecture.md, clang-format."""
     python = ensure_venv()
     say("Lint")
     run([python, "-m", "ruff", "check", "--quiet", "."])
     run([python, "-m", "ruff", "format", "--check", "--quiet", "."])
+    run([python, ROOT / "tools/check_rooms.py"])
     formatter = shutil.which("clang-format-19") or shutil.which("clang-format")
     if not formatter:
         if STRICT:
@@ -378,13 +379,13 @@ def command_long(arguments: argparse.Namespace) -> None:
 
 
 def command_bench(arguments: argparse.Namespace) -> None:
-    """Speed of SmolLM2 on this machine."""
+    """Speed and memory on this machine, beside other engines if asked."""
     python = ensure_venv()
-    if arguments.memory:
-        env = {**python_env(), "SUPERSLM_TEST_LIBRARY": str(build("seams"))}
-        return run([python, ROOT / "tools/bench_memory.py"], env=env)
     env = python_env()
-    run([python, ROOT / "tools/bench.py", smollm2_artifact(python)], env=env)
+    if arguments.memory:
+        env["SUPERSLM_TEST_LIBRARY"] = str(build("seams"))
+    script = "bench_memory.py" if arguments.memory else "bench.py"
+    run([python, ROOT / "tools" / script, *arguments.others], env=env)
 
 
 def command_clean(arguments: argparse.Namespace) -> None:
@@ -401,7 +402,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name in ("demo", "build", "test", "fuzz", "long", "bench", "lint", "clean"):
         function = globals()[f"command_{name}"]
-        sub = commands.add_parser(name, help=function.__doc__)
+        sub = commands.add_parser(name, help=function.__doc__, add_help=name != "bench")
         sub.set_defaults(function=function, pytest=[])
         if name in ("test", "fuzz", "long"):
             sub.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
@@ -411,7 +412,10 @@ def main() -> int:
             sub.add_argument("--memory", action="store_true", help="what paged memory costs instead")
         if name == "clean":
             sub.add_argument("--all", action="store_true", help="the downloads in .cache too")
-    arguments = parser.parse_args()
+    arguments, others = parser.parse_known_args()
+    if others and arguments.command != "bench":
+        parser.error(f"unknown arguments: {' '.join(others)}")
+    arguments.others = others  # the bench's own
     try:
         arguments.function(arguments)
     except DevError as error:

@@ -175,9 +175,12 @@ def main(path: str) -> None:
             print(f"{name}, {line}\n    {cast.text(name)}\n")
         stats = cast.pool.stats()
         print(f"{frames} frames of up to {layers} layers, the longest call {1000 * worst:.1f} ms")
-        print(f"{stats.shared_pages} pages hold the world for all; {saved} bytes were saved in mid-sentence")
+        pages = "one page holds" if stats.shared_pages == 1 else f"{stats.shared_pages} pages hold"
+        print(f"{pages} the world for all; {saved} bytes were saved in mid-sentence")
         cast.close()
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python cast.py model.sslm")
     main(sys.argv[1])

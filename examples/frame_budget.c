@@ -4,7 +4,7 @@
 /* A story told within a game's frames: 60 a second, a busy host, and a layer budget that keeps one library
  * call below a number of milliseconds. Prints how long the calls took.
  *
- *   cc -std=c11 frame_budget.c $(pkg-config --cflags --libs superslm) -o frame_budget
+ *   cc -std=c99 frame_budget.c $(pkg-config --cflags --libs superslm-static) -o frame_budget
  *   ./frame_budget model.sslm [frames] [milliseconds]
  *
  * The last layer of a token brings the logits along, a matrix of vocabulary x hidden that no layer budget
@@ -26,10 +26,11 @@ static void check(sslm_status status, const char* what) {
   exit(1);
 }
 
-static void* lend(size_t size) {
-  void* memory = aligned_alloc(SSLM_ABI_ALIGNMENT_BYTES, (size + 63) / 64 * 64);
-  if (memory == NULL) check(SSLM_ALLOCATION_FAILED, "memory");
-  return memory;
+/* Memory to lend, at a multiple of 64; `*whole` is what free() takes. */
+static void* lend(size_t size, void** whole) {
+  *whole = malloc(size + SSLM_ABI_ALIGNMENT_BYTES - 1);
+  if (*whole == NULL) check(SSLM_ALLOCATION_FAILED, "memory");
+  return (char*)*whole + (SSLM_ABI_ALIGNMENT_BYTES - (uintptr_t)*whole % 64) % 64;
 }
 
 static void* read_file(const char* path, size_t* size) {
@@ -39,11 +40,23 @@ static void* read_file(const char* path, size_t* size) {
     exit(1);
   }
   *size = (size_t)ftell(file);
-  void* bytes = lend(*size);
+  void* bytes = malloc(*size);
+  if (bytes == NULL) check(SSLM_ALLOCATION_FAILED, path);
   rewind(file);
-  if (fread(bytes, 1, *size, file) != *size) check(SSLM_ARTIFACT_REJECTED, path);
+  if (fread(bytes, 1, *size, file) != *size) check(SSLM_INVALID_ARGUMENT, path);
   fclose(file);
   return bytes;
+}
+
+/* A model of a file's bytes, or the reason why they are none. */
+static sslm_model map(const void* bytes, size_t size, const char* path) {
+  sslm_model model;
+  if (sslm_model_map(bytes, size, &model) == SSLM_OK) return model;
+  char why[256];
+  size_t n = sizeof(why);
+  sslm_ext_model_check(bytes, size, why, &n);
+  fprintf(stderr, "%s: %s\n", path, why);
+  exit(1);
 }
 
 static double now_ms(void) {
@@ -91,6 +104,14 @@ static void begin(story* s, const char* prompt) {
   check(sslm_prefill(s->model, s->seq, ids, count, CHUNK, SSLM_SPAN_PROMPT, s->ws, &done), "prefill");
 }
 
+/* Decode does not stop at the ids that end a text: the host looks. */
+static int is_stop(const story* s, int32_t token) {
+  for (int32_t i = 0; i < s->info.stop_id_count; ++i) {
+    if (s->info.stop_ids[i] == token) return 1;
+  }
+  return 0;
+}
+
 static void tell(story* s, int32_t token) {
   char piece[256];
   int32_t length = sizeof(piece);
@@ -123,7 +144,10 @@ static void play(story* s, int frames, double limit_ms) {
       late += ms > limit_ms;
     } else {
       ends[end_count++] = ms;
-      tell(s, token);
+      if (is_stop(s, token))
+        frames = frame + 1;
+      else
+        tell(s, token);
     }
     sleep_until(next += 1000.0 / 60);
   }
@@ -143,19 +167,19 @@ int main(int argc, char** argv) {
   memset(&s, 0, sizeof(s));
   size_t size = 0;
   void* bytes = read_file(argv[1], &size);
-  check(sslm_model_map(bytes, size, &s.model), "model");
+  s.model = map(bytes, size, argv[1]);
   s.info.struct_size = sizeof(s.info);
   check(sslm_ext_model_info(s.model, &s.info), "model info");
 
   const uint32_t pages = (uint32_t)sslm_kv_pages_for_budget(s.model, BUDGET);
   const size_t kv_size = pages * sslm_kv_page_size(s.model) + sslm_kv_page_pool_overhead_size(s.model, pages);
-  void* kv = lend(kv_size);
+  void *kv_memory, *kv = lend(kv_size, &kv_memory);
   memset(kv, 0, kv_size); /* so that no page of it appears in the middle of a frame */
   sslm_kv_pool pool;
   check(sslm_kv_page_pool_create(s.model, kv, kv_size, pages, &pool), "pool");
   const sslm_config config = {1, CHUNK, s.info.layers, 0};
   const size_t scratch_size = sslm_workspace_size(s.model, &config);
-  void* scratch = lend(scratch_size);
+  void *scratch_memory, *scratch = lend(scratch_size, &scratch_memory);
   check(sslm_workspace_create(s.model, &config, scratch, scratch_size, &s.ws), "workspace");
   check(sslm_seq_create_budgeted(s.model, &pool, BUDGET, &s.seq), "sequence");
 
@@ -166,8 +190,8 @@ int main(int argc, char** argv) {
   check(sslm_workspace_destroy(s.ws), "workspace");
   check(sslm_kv_pool_destroy(pool), "pool");
   check(sslm_model_unmap(s.model), "unmap");
-  free(scratch);
-  free(kv);
+  free(scratch_memory);
+  free(kv_memory);
   free(bytes);
   return 0;
 }

@@ -3,7 +3,10 @@
 
 /* A conversation of two turns through the C API, with scratch memory lent once and the pending token handled.
  *
- *   cc -std=c11 minimal.c $(pkg-config --cflags --libs superslm) -o minimal && ./minimal model.sslm
+ *   cc -std=c99 minimal.c $(pkg-config --cflags --libs superslm-static) -o minimal
+ *   ./minimal model.sslm
+ *
+ * docs/packaging.md says where pkg-config finds it. A file mapping is better than reading the model.
  *
  * The token that decode emitted last is pending: it is not in the context until the next decode step writes
  * its row, and a prefill drops it. So the next turn's prefill begins with it - unless it is a stop token,
@@ -17,17 +20,19 @@
 
 enum { MAX_IDS = 1024, CHUNK = 128, REPLY = 48, NO_TOKEN = -1 };
 
+static const char SYSTEM[] = "You keep an old lighthouse. Answer in one sentence.";
+
 static void check(sslm_status status, const char* what) {
   if (status == SSLM_OK) return;
   fprintf(stderr, "%s: %s\n", what, sslm_ext_status_name(status));
   exit(1);
 }
 
-/* Memory to lend: a multiple of 64 bytes at a multiple of 64. */
-static void* lend(size_t size) {
-  void* memory = aligned_alloc(SSLM_ABI_ALIGNMENT_BYTES, (size + 63) / 64 * 64);
-  if (memory == NULL) check(SSLM_ALLOCATION_FAILED, "memory");
-  return memory;
+/* Memory to lend, at a multiple of 64; `*whole` is what free() takes. */
+static void* lend(size_t size, void** whole) {
+  *whole = malloc(size + SSLM_ABI_ALIGNMENT_BYTES - 1);
+  if (*whole == NULL) check(SSLM_ALLOCATION_FAILED, "memory");
+  return (char*)*whole + (SSLM_ABI_ALIGNMENT_BYTES - (uintptr_t)*whole % 64) % 64;
 }
 
 static void* read_file(const char* path, size_t* size) {
@@ -37,11 +42,23 @@ static void* read_file(const char* path, size_t* size) {
     exit(1);
   }
   *size = (size_t)ftell(file);
-  void* bytes = lend(*size);
+  void* bytes = malloc(*size);
+  if (bytes == NULL) check(SSLM_ALLOCATION_FAILED, path);
   rewind(file);
-  if (fread(bytes, 1, *size, file) != *size) check(SSLM_ARTIFACT_REJECTED, path);
+  if (fread(bytes, 1, *size, file) != *size) check(SSLM_INVALID_ARGUMENT, path);
   fclose(file);
   return bytes;
+}
+
+/* A model of a file's bytes, or the reason why they are none. */
+static sslm_model map(const void* bytes, size_t size, const char* path) {
+  sslm_model model;
+  if (sslm_model_map(bytes, size, &model) == SSLM_OK) return model;
+  char why[256];
+  size_t n = sizeof(why);
+  sslm_ext_model_check(bytes, size, why, &n);
+  fprintf(stderr, "%s: %s\n", path, why);
+  exit(1);
 }
 
 typedef struct talk {
@@ -78,13 +95,16 @@ static int is_stop(const talk* t, int32_t token) {
   return 0;
 }
 
-/* Closes the reply before, if there was one, and opens the next behind the player's line. */
+/* The order of a conversation: the system's turn, then turns of user and assistant. Each reply before is
+ * closed, and the last prefix asks for the next one. Without a system turn SSLM_EXT_CHAT_OPENING opens. */
 static void add_turn(const talk* t, id_list* list, const char* text) {
   if (t->pending != NO_TOKEN) {
     if (!is_stop(t, t->pending)) list->ids[list->count++] = t->pending;
     add_chat(t, list, SSLM_EXT_CHAT_ASSISTANT, SSLM_EXT_CHAT_SUFFIX);
   } else {
-    add_chat(t, list, SSLM_EXT_CHAT_SYSTEM, SSLM_EXT_CHAT_OPENING);
+    add_chat(t, list, SSLM_EXT_CHAT_SYSTEM, SSLM_EXT_CHAT_PREFIX);
+    add_text(t, list, SYSTEM);
+    add_chat(t, list, SSLM_EXT_CHAT_SYSTEM, SSLM_EXT_CHAT_SUFFIX);
   }
   add_chat(t, list, SSLM_EXT_CHAT_USER, SSLM_EXT_CHAT_PREFIX);
   add_text(t, list, text);
@@ -132,18 +152,18 @@ int main(int argc, char** argv) {
   t.pending = NO_TOKEN;
   size_t size = 0;
   void* bytes = read_file(argv[1], &size);
-  check(sslm_model_map(bytes, size, &t.model), "model");
+  t.model = map(bytes, size, argv[1]);
   t.info.struct_size = sizeof(t.info);
   check(sslm_ext_model_info(t.model, &t.info), "model info");
 
   /* K/V memory for one context, and scratch for calls of one sequence: within it no call allocates. */
   sslm_kv_pool pool;
   const size_t kv_size = sslm_kv_block_size(t.model) + sslm_kv_pool_overhead_size(t.model, 1);
-  void* kv = lend(kv_size);
+  void *kv_memory, *kv = lend(kv_size, &kv_memory);
   check(sslm_kv_pool_create(t.model, kv, kv_size, 1, &pool), "pool");
   const sslm_config config = {1, CHUNK, t.info.layers, 0};
   const size_t scratch_size = sslm_workspace_size(t.model, &config);
-  void* scratch = lend(scratch_size);
+  void *scratch_memory, *scratch = lend(scratch_size, &scratch_memory);
   check(sslm_workspace_create(t.model, &config, scratch, scratch_size, &t.ws), "workspace");
   check(sslm_seq_create(t.model, &pool, &t.seq), "sequence");
   check(sslm_decode_params_init(t.model, SSLM_DECODE_MODE_GREEDY, t.info.layers, &t.params), "parameters");
@@ -158,8 +178,8 @@ int main(int argc, char** argv) {
   check(sslm_workspace_destroy(t.ws), "workspace");
   check(sslm_kv_pool_destroy(pool), "pool");
   check(sslm_model_unmap(t.model), "unmap");
-  free(scratch);
-  free(kv);
+  free(scratch_memory);
+  free(kv_memory);
   free(bytes);
   return 0;
 }

@@ -54,12 +54,17 @@ def main(path: str) -> None:
                 show(line, text)
 
             # A saved game: the restored character goes on exactly like the one that never stopped.
-            saved = smith.save()
+            # A character that the last token left unfinished waits in the state of the text.
+            saved, state = smith.save(), streams["The blacksmith said:"].state
             with pool.restore(saved, world) as again:
-                show("The blacksmith goes on:", "".join(again.generate(max_tokens=20)))
+                text = again.generate(max_tokens=20, text=model.detokenizer(state))
+                show("The blacksmith goes on:", "".join(text))
                 shared = again.stats().shared_pages
-            print(f"The save has {len(saved)} bytes; restored, it shares {shared} page(s) with the world.")
+            pages = "one page" if shared == 1 else f"{shared} pages"
+            print(f"The save has {len(saved)} bytes; restored, it shares {pages} with the world.")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python quickstart.py model.sslm")
     main(sys.argv[1])

@@ -2,12 +2,12 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 import sys
 
-from superslm import Chat, Model
+from superslm import Chat, Damped, Model
 
 with Model.load(sys.argv[1]) as model, model.pool() as pool, pool.sequence() as sequence:
-    chat = Chat(sequence, system="You keep an old lighthouse. Answer in one sentence.")
-    for line in ("Who are you?", "What do you see from up there?"):
+    chat = Chat(sequence, system="You are Bram, who guards a bridge. Answer in one sentence.")
+    for line in ("Who are you?", "May I pass?"):
         print(f"> {line}")
-        for piece in chat.say(line, max_tokens=60):
+        for piece in chat.say(line, max_tokens=80, selection=Damped()):
             print(piece, end="", flush=True)
         print()

@@ -9,6 +9,7 @@ python structured.py shop.sslm
 import sys
 
 from superslm import Model
+from superslm.errors import SchemaNotFound
 
 EXAMPLES = """A shop keeper writes down what each customer wants, as JSON.
 
@@ -50,4 +51,11 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python structured.py shop.sslm")
+    try:
+        main(sys.argv[1])
+    except SchemaNotFound as error:
+        sys.exit(
+            f"{error}\nAdd the schema first: superslm schema add model.sslm order=order.json -o shop.sslm"
+        )

@@ -191,7 +191,9 @@ def test_four_bit_factors_are_refused_as_a_whole(base: Model, intact: Path, tmp_
 def test_other_files_are_refused_by_name(base: Model, intact: Path) -> None:
     data = intact.read_bytes()
     cases = {
-        "header: the file is shorter": b"x",
+        "header: the file is shorter": data[:1023],
+        "header: magic is not SUPERSLM; this is no artifact": b"x",
+        "header: this is a GGUF file": b"GGUF" + bytes(4000),
         "header: magic is not SUPERSLM": b"SSLM" + bytes(4000),
         "header: format version is 7": data[:8] + struct.pack("<I", 7) + data[12:],
         "header: kind is not 2: the file holds no adapter": data[:12] + struct.pack("<I", 1) + data[16:],

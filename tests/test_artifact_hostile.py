@@ -350,8 +350,10 @@ def test_other_files_and_releases_are_refused_by_name(
 ) -> None:
     data = written(models["tiny"], tmp_path / "model.sslm").read_bytes()
     cases = {
-        "header: the file is shorter": b"",
+        "header: the file is shorter than 1024 bytes; it is empty or truncated": b"",
         "header: magic is not SUPERSLM": b"SSLM" + bytes(4000),
+        "header: magic is not SUPERSLM; this is no artifact": b"x",
+        "header: this is a GGUF file; make an artifact of it with `superslm convert`": b"GGUF" + bytes(4),
         "header: format version is 7": data[:8] + struct.pack("<I", 7) + data[12:],
         "header: kind is not 1": data[:12] + struct.pack("<I", 2) + data[16:],
         "header: file size is": data + b"\0",

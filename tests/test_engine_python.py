@@ -154,8 +154,31 @@ def test_a_refusal_names_the_verb_the_argument_and_what_went_in(model: Any, pool
         pool.sequence(budget=0)
     with pool.sequence() as sequence, pytest.raises(errors.TokenIdOutOfRange, match="after 1 of 2"):
         sequence.prefill([1, model.info.vocab])
-    with pool.sequence() as empty, pytest.raises(errors.InvalidArgument, match="sslm_decode_step"):
-        empty.decode()
+    assert errors.InvalidArgument.__module__ == errors.SuperslmError.__module__ == "superslm.errors"
+
+
+def test_a_refused_decode_says_which_of_its_arguments_it_was(
+    model: Any, pool: Any, fixture_artifact: Callable[..., Path]
+) -> None:
+    from superslm import Model, errors
+
+    layers = model.info.layers
+    with pool.sequence() as ready, pool.sequence() as empty:
+        ready.prefill(PROMPT)
+        for batch, options, why in (
+            ([], {}, "there is no sequence to decode"),
+            ([ready], {"layer_budget": 0}, f"layer_budget is 0, it must be 1..{layers}"),
+            ([ready], {"layer_budget": layers + 1}, f"layer_budget is {layers + 1}, it must be 1..{layers}"),
+            ([ready, empty], {}, "sequence 1 is empty; prefill it"),
+        ):
+            with pytest.raises(
+                errors.InvalidArgument, match=f"^sslm_decode_step: SSLM_INVALID_ARGUMENT: {why}"
+            ):
+                model.decode(batch, **options)
+        with Model.load(fixture_artifact("deep")) as other:
+            with pytest.raises(errors.InvalidArgument, match="sequence 0 is of another model"):
+                other.decode([ready])
+        assert [ready.decode()] == twin(pool, PROMPT, 1)  # nothing has moved
 
 
 @pytest.mark.parametrize("bad", [[1.5], [[1, 2]], ["a"], [1 << 40]])
@@ -243,6 +266,51 @@ def test_a_restored_sequence_continues_with_its_pending_token(pool: Any) -> None
             again.prefill([9])
             assert [again.decode()] == twin(pool, [*PROMPT, said, 9], 1)
         assert [sequence.decode()] == twin(pool, [*PROMPT, said], 1)
+
+
+OCTOPUS = "\N{OCTOPUS}"  # three tokens of SmolLM2, which copies a row of them
+
+
+def test_a_text_goes_on_where_a_save_cut_a_character_in_two(talker: Any) -> None:
+    with talker.pool() as pool, talker.pool() as other, pool.sequence() as sequence:
+        text = talker.detokenizer()
+        begun = "".join(sequence.generate(OCTOPUS * 6, max_tokens=4, text=text))
+        assert begun == OCTOPUS and text.state[3] == 2
+        with other.restore(sequence.save()) as again:
+            ended = "".join(again.generate(max_tokens=5, text=talker.detokenizer(text.state)))
+        assert ended == OCTOPUS * 2
+    with pytest.raises(ValueError, match="4 bytes, not 3"):
+        talker.detokenizer(b"abc")
+
+
+@pytest.mark.parametrize("length", range(1, 5))
+def test_a_conversation_is_saved_in_the_middle_of_a_reply(talker: Any, length: int) -> None:
+    from superslm import Chat
+
+    with talker.pool() as pool, talker.pool() as other, pool.sequence() as sequence:
+        chat = Chat(sequence, "You repeat what you hear.")
+        begun = "".join(chat.say(OCTOPUS * 12, max_tokens=length))
+        again = Chat.restore(other, chat.save())
+        with again.sequence:
+            ends = ["".join(c.go_on(max_tokens=12 - length)) for c in (chat, again)]
+            assert ends[0] == ends[1] and begun + ends[0] == OCTOPUS * 4
+            answers = ["".join(c.say("Goodbye!", max_tokens=4)) for c in (chat, again)]
+            assert answers[0] == answers[1] and answers[0]
+
+
+def test_a_conversation_is_saved_behind_a_reply(talker: Any) -> None:
+    from superslm import Chat
+
+    with talker.pool() as pool, talker.pool() as other, pool.sequence() as sequence:
+        chat = Chat(sequence)
+        assert "".join(chat.say("What is the capital of France?")) == "The capital of France is Paris."
+        again = Chat.restore(other, chat.save())
+        with again.sequence:
+            assert "".join(again.go_on()) == ""  # the reply has ended
+            answers = ["".join(c.say("And of Italy?", max_tokens=8)) for c in (chat, again)]
+            assert answers[0] == answers[1] and answers[0]
+        with pytest.raises(ValueError, match="no saved conversation"):
+            Chat.restore(other, b"SSB5")
 
 
 def test_adopting_and_resetting_forget_the_pending_token(pool: Any) -> None:

@@ -50,6 +50,18 @@ def test_a_refused_value_throws_where_exceptions_are_asked_for(
     assert subprocess.run([program], capture_output=True, check=True).stdout == b"ok a_refused_value_throws\n"
 
 
+@pytest.mark.parametrize("compiler", ["g++", "clang++-19"])
+def test_an_older_language_is_refused_by_name(compiler: str, tmp_path: Path) -> None:
+    source = tmp_path / "old.cpp"
+    source.write_text('#include "superslm/superslm.hpp"\n')
+    if shutil.which(compiler) is None:
+        assert not dev.STRICT, f"{compiler} was not found"
+        compiler = "c++"
+    command = [compiler, "-std=c++17", "-fsyntax-only", f"-I{dev.ROOT / 'include'}", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "superslm.hpp needs C++20" in done.stderr
+
+
 def test_a_refused_value_aborts_where_they_are_not(
     c_program: Callable[..., Path], library_path: Path, tmp_path: Path
 ) -> None:

@@ -59,12 +59,16 @@ KnownSections known_sections(Kind kind) {
 }
 
 bool check_header(const uint8_t* data, size_t size, Kind kind, Message* why) {
-  if (size < kModelStart)
-    return refuse(why, kHeader, "the file is shorter than 1024 bytes; it is truncated or no artifact");
-  if (std::memcmp(data, "SUPERSLM", 8) != 0) {
-    return refuse(why, kHeader,
-                  "magic is not SUPERSLM; artifacts of other releases are not read, convert the model again");
+  if (size >= 4 && std::memcmp(data, "GGUF", 4) == 0)
+    return refuse(why, kHeader, "this is a GGUF file; make an artifact of it with `superslm convert`");
+  if (std::memcmp(data, "SUPERSLM", size < 8 ? size : 8) != 0) {
+    return refuse(
+        why, kHeader,
+        "magic is not SUPERSLM; this is no artifact, or one of a release that is not read: convert the "
+        "model again");
   }
+  if (size < kModelStart)
+    return refuse(why, kHeader, "the file is shorter than 1024 bytes; it is empty or truncated");
   const uint32_t version = load_le<uint32_t>(data + 8);
   if (version != kVersion) {
     why->append("header: format version is ").append_u64(version);

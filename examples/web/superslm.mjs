@@ -265,11 +265,16 @@ export class Model {
 
 function asIds(bytes) { return Array.from(new Int32Array(bytes.buffer)); }
 
-// Ids to text, whole characters only.
+// Ids to text, whole characters only. A saved game keeps `state`, where a character may wait for its rest.
 export class Detokenizer {
   #state = new Uint8Array(DETOK_BYTES + 4); // and room for an id
 
-  constructor(model) { this.model = model; }
+  constructor(model, state = []) {
+    this.model = model;
+    this.#state.set(state);
+  }
+
+  get state() { return this.#state.slice(0, DETOK_BYTES); }
 
   push(id) {
     const { library, handle } = this.model;
@@ -374,11 +379,11 @@ export class Sequence {
   step(layers) { return this.model.decode([this], layers)[0]; }
 
   // The reply to `ids`, piece by piece as it is decoded. Each frame reads `chunk` prompt tokens or runs `layers`
-  // layers; `frame` is waited for in between.
-  async *generate(ids, { maxTokens = 256, layers = this.model.info.layers, chunk = 4, frame = nextFrame } = {}) {
+  // layers; `frame` is waited for in between. `text` goes on with a text that was begun before.
+  async *generate(ids, { maxTokens = 256, layers = this.model.info.layers, chunk = 4, frame = nextFrame,
+    text = new Detokenizer(this.model) } = {}) {
     let rest = this.pending === null ? ids : [this.pending, ...ids];
     for (; rest.length > 0; await frame()) rest = rest.slice(this.feed(rest.slice(0, chunk), chunk));
-    const text = new Detokenizer(this.model);
     for (let count = 0; count < maxTokens; await frame()) {
       const id = this.step(layers);
       if (id === null) continue;
@@ -388,7 +393,7 @@ export class Sequence {
     }
   }
 
-  // The sequence in any state, mid-token included; the same bytes on every machine.
+  // The sequence in any state, mid-token included; the same bytes on every machine. Keep `pending` beside them.
   save() {
     const { library } = this.model;
     return library.list('sslm_seq_save', 1, NOTHING, (out, n) => library.verbs.sslm_seq_save(this.handle, out, n));

@@ -5,8 +5,9 @@
  * no threads, no files, no hidden memory. The host maps an artifact (.sslm), lends buffers, and calls verbs.
  *
  * Levels of use
- *   1. Talk:   sslm_model_map, sslm_kv_pool_create, sslm_seq_create, sslm_tokenize, sslm_prefill,
- *              sslm_decode_step, sslm_detokenize_stream.
+ *   1. Talk:   sslm_model_map, sslm_kv_pool_create, sslm_seq_create, sslm_prefill, sslm_decode_step,
+ *              sslm_detokenize_stream. Ids come from sslm_tokenize for text of your own; for players'
+ *              text and for chat turns from sslm_ext_tokenize and sslm_ext_chat_ids (sslm_ext.h).
  *   2. Frames: a workspace makes prefill and decode free of heap allocations; chunk and layer budgets cut the
  *              work into slices; sslm_workspace_set_parallel_for lends the host's job system.
  *   3. Casts:  page pools and budgets, frozen prefixes shared by many sequences, save and restore, adapters,
@@ -17,14 +18,14 @@
  *
  * Common rules
  *   - Checks run in a fixed order and the first that fails decides the status. A refusal changes nothing
- * unless the verb says so. A verb with an out-handle sets it to null first; a null `out` is
- * SSLM_INVALID_ARGUMENT.
+ *     unless the verb says so. A verb with an out-handle sets it to null first; a null `out` is
+ *     SSLM_INVALID_ARGUMENT.
  *   - A null handle or pointer is SSLM_INVALID_ARGUMENT unless the verb allows it; so is an object of another
  *     model. Sizing verbs return 0 for those, and SIZE_MAX where no buffer could be large enough.
  *   - SSLM_ALLOCATION_FAILED may come from any verb that allocates; everything drawn is given back.
  *   - Using a handle after its release is undefined, except in a decode batch (-3).
  *   - The last token that decode emitted is pending: its K/V row is written by the next decode step. A
- * prefill in between drops it, so pass it again as the first token of that prefill to keep it in the context.
+ *     prefill in between drops it: to keep it, pass it again as the first token of that prefill.
  *
  * Thread tags: [pure] any number of threads. [excl: x] no other call may use the same x meanwhile. [seq-lock]
  * takes the sequence's lock: serialises with decode, save, reset, adopt, kv-stats and release of that
@@ -151,21 +152,24 @@ typedef enum sslm_span_kind SSLM_ENUM_REPRESENTATION {
 
 /* ---- Structs ---- */
 
-/* The call shape a workspace is sized for. All-zero is invalid. */
+/* The call shape a workspace is sized for. All-zero is invalid. The number of layers is `layers` of
+ * sslm_ext_model_info, or decode_step_ceiling of sslm_stats where drafts are not used. */
 typedef struct sslm_config {
   int32_t max_batch;        /* sequences per decode call, >= 1 */
   int32_t max_chunk_budget; /* tokens per prefill call, >= 1 */
-  int32_t max_layer_budget; /* layers per decode call, 1..layers of the model */
+  int32_t max_layer_budget; /* 1..layers of the model; checked only: a workspace covers any layer budget */
   uint32_t reserved;        /* 0 */
 } sslm_config;
 
-/* The tail of a UTF-8 character that waits for its rest. All-zero is the start state. */
+/* The tail of a UTF-8 character that waits for its rest. All-zero starts a text; a saved game keeps the four
+ * bytes beside the blob of sslm_seq_save. */
 typedef struct sslm_detok_state {
   uint8_t pending_bytes[3];
   uint8_t pending_count; /* 0..3 */
 } sslm_detok_state;
 
-/* Fill it with sslm_decode_params_init. sslm_decode_step reads layer_budget only. */
+/* Fill it with sslm_decode_params_init. sslm_decode_step reads layer_budget only. The number of layers: see
+ * sslm_config. */
 typedef struct sslm_decode_params {
   int32_t layer_budget;      /* layers per sequence in this call, 1..layers of the model */
   uint32_t struct_size;      /* sizeof(sslm_decode_params) */
@@ -179,7 +183,7 @@ typedef struct sslm_decode_params {
 } sslm_decode_params;
 
 typedef struct sslm_stats_out {
-  int64_t decode_step_ceiling; /* layers of the model: one token costs at most that many */
+  int64_t decode_step_ceiling; /* layers of the model, and so the largest layer budget */
   int64_t decode_step_actual;  /* layers of the model */
   int64_t forced_token_count;  /* tokens admitted as schema content since the last reset or adopt */
   int32_t kv_blocks_resident;  /* 1 */
@@ -412,7 +416,8 @@ SUPERSLM_API sslm_status sslm_seq_reset(sslm_seq seq);
 SUPERSLM_API sslm_status sslm_seq_adopt_prefix(sslm_seq seq, sslm_prefix prefix);
 
 /* Writes the sequence as a blob to `buf`. `*n` is the capacity on entry and the blob's exact size on exit;
- * the sequence is unchanged, whatever its state. Refuses: null n or seq; a null or short buf
+ * the sequence is unchanged, whatever its state. What the host keeps itself, it saves itself: the text's
+ * sslm_detok_state, the last emitted token, the layers done. Refuses: null n or seq; a null or short buf
  * (BUFFER_TOO_SMALL, *n = bytes needed). [seq-lock] */
 SUPERSLM_API sslm_status sslm_seq_save(sslm_seq seq, void* buf, size_t* n);
 
@@ -534,14 +539,14 @@ SUPERSLM_API sslm_status sslm_stats(sslm_model model, sslm_seq seq, sslm_stats_o
 /* ---- Text ---- */
 
 /* Writes the token ids of `utf8` (NUL-terminated). `*n` is the capacity in ids on entry and the count on
- * exit. No begin, end or chat markers are added; the text of a special token becomes that token. Refuses:
- * null model, utf8 or n; a model without a tokenizer (ARTIFACT_REJECTED); null or short tokens
- * (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
+ * exit. No begin, end or chat markers are added. The text of a special token becomes that token: never pass
+ * a player's text here, sslm_ext_tokenize is for that. Refuses: null model, utf8 or n; a model without a
+ * tokenizer (ARTIFACT_REJECTED); null or short tokens (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
 SUPERSLM_API sslm_status sslm_tokenize(sslm_model model, const char* utf8, int32_t* tokens, int32_t* n);
 
 /* Writes the bytes of `n` tokens, whole characters only; an unfinished one waits in `state` for the next
- * call.
- * `*out_n` is the capacity in bytes on entry and the count on exit; no terminator is written.
+ * call. Control tokens are written as text: compare an id with the model's stop ids first. `*out_n` is the
+ * capacity in bytes on entry and the count on exit; no terminator is written.
  * Refuses, with `state` unchanged: null; n < 0; *out_n < 0; an invalid state; no tokenizer
  * (ARTIFACT_REJECTED); an id outside [0, vocabulary) or without text (TOKEN_ID_UNMAPPED); null or short utf8
  * (BUFFER_TOO_SMALL, *out_n = bytes needed). [pure] */

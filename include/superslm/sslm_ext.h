@@ -171,11 +171,12 @@ SUPERSLM_API sslm_status sslm_ext_seq_logits(sslm_model model, sslm_seq seq, ssl
 SUPERSLM_API sslm_status sslm_ext_tokenize(sslm_model model, const char* utf8, size_t len, uint32_t flags,
                                            int32_t* out, size_t* n);
 
-/* Writes the ids in front of (SSLM_EXT_CHAT_PREFIX) or behind (SSLM_EXT_CHAT_SUFFIX) a turn of `role`
- * (SSLM_EXT_CHAT_SYSTEM, _USER, _ASSISTANT). The system prefix opens a conversation; without a system turn
- * SSLM_EXT_CHAT_OPENING does. `*n` is the capacity in ids on entry and the count on exit.
- * Refuses: null model or n; an unknown role or part; a model without a chat format (ARTIFACT_REJECTED); null
- * or short out (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
+/* Writes the ids in front of (SSLM_EXT_CHAT_PREFIX) or behind (SSLM_EXT_CHAT_SUFFIX) a turn of `role`. A
+ * conversation: SYSTEM prefix, text, suffix (or SYSTEM OPENING alone); then for each turn USER prefix, text,
+ * suffix, ASSISTANT prefix, and when the reply has ended ASSISTANT suffix. Texts come from sslm_ext_tokenize
+ * without a flag. `*n` is the capacity in ids on entry and the count on exit. Refuses: null model or n; an
+ * unknown role or part; a model without a chat format (ARTIFACT_REJECTED); null or short out
+ * (BUFFER_TOO_SMALL, *n = ids needed). [pure] */
 SUPERSLM_API sslm_status sslm_ext_chat_ids(sslm_model model, int32_t role, int32_t part, int32_t* out,
                                            size_t* n);
 

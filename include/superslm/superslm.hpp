@@ -7,6 +7,10 @@
 #ifndef SUPERSLM_SUPERSLM_HPP
 #define SUPERSLM_SUPERSLM_HPP
 
+#if __cplusplus <= 201703L && (!defined(_MSVC_LANG) || _MSVC_LANG <= 201703L)
+#error "superslm.hpp needs C++20 (-std=c++20 or /std:c++20); sslm_abi.h serves C99 and every C++"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -120,7 +124,11 @@ class Model : public detail::Owner<sslm_model, sslm_model_unmap> {
 // Turns ids into UTF-8 bytes; an incomplete character waits for its next bytes.
 class Detokenizer {
  public:
-  explicit Detokenizer(const Model& model) : model_(model.get()) {}
+  // `state`: what state() gave when the game was saved, or a new text.
+  explicit Detokenizer(const Model& model, const sslm_detok_state& state = {})
+      : model_(model.get()), state_(state) {}
+  // Save its bytes beside the sequence's blob, so that no character is cut in two.
+  const sslm_detok_state& state() const { return state_; }
   // Writes the text that `ids` complete and returns its bytes. A refusal leaves the stream unchanged.
   Result<int32_t> push(std::span<const int32_t> ids, std::span<char> utf8) {
     int32_t n = static_cast<int32_t>(utf8.size());
@@ -132,7 +140,7 @@ class Detokenizer {
 
  private:
   sslm_model model_;
-  sslm_detok_state state_{};
+  sslm_detok_state state_;
 };
 
 // Scratch in the host's 64-byte aligned `buffer` of at least size() bytes.
@@ -249,7 +257,7 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
   }
   sslm_status adopt(const Prefix& prefix) { return sslm_seq_adopt_prefix(get(), prefix.get()); }
   sslm_status rewind() { return sslm_seq_reset(get()); }  // empties the sequence
-  // Bytes a save needs now.
+  // Bytes a save needs now. Save the Detokenizer's state and the token decoded last beside the blob.
   size_t save_size() const {
     size_t n = 0;
     sslm_seq_save(get(), nullptr, &n);

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from superslm._library import SuperslmError, cmake_dir, include_dir, library_path
+from superslm._library import SuperslmError, cmake_dir, include_dir, library_path, pkgconfig_dir
 from superslm.adapter import Adapter
 from superslm.chat import Chat
 from superslm.engine import Detokenizer, Model, Workspace
@@ -37,4 +37,5 @@ __all__ = [
     "cmake_dir",
     "include_dir",
     "library_path",
+    "pkgconfig_dir",
 ]

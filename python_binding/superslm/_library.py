@@ -60,14 +60,29 @@ def cmake_dir() -> Path:
     Raises:
         FileNotFoundError: the package runs from a source tree, which has none.
     """
-    path = _PACKAGE / "lib/cmake/superslm"
+    return _installed_dir("lib/cmake/superslm", "the CMake files")
+
+
+def pkgconfig_dir() -> Path:
+    """Directory of the pkg-config files, for PKG_CONFIG_PATH.
+
+    Raises:
+        FileNotFoundError: the package runs from a source tree, which has none.
+    """
+    return _installed_dir("lib/pkgconfig", "the pkg-config files")
+
+
+def _installed_dir(name: str, files: str) -> Path:
+    path = _PACKAGE / name
     if not path.is_dir():
-        raise FileNotFoundError(f"{path} does not exist: only the installed package holds the CMake files")
+        raise FileNotFoundError(f"{path} does not exist: only the installed package holds {files}")
     return path
 
 
 class LibraryMismatch(RuntimeError):
     """The library that was found does not belong to this package."""
+
+    __module__ = "superslm.errors"
 
 
 @cache
@@ -103,6 +118,7 @@ class SuperslmError(Exception):
     `consumed` counts the tokens that a prefill admitted before it stopped.
     """
 
+    __module__ = "superslm.errors"  # where callers find it
     status: _abi.Status
 
     def __init__(self, verb: str, detail: str = "", *, consumed: int = 0) -> None:
@@ -115,7 +131,8 @@ class SuperslmError(Exception):
 def _error(status: _abi.Status) -> type[SuperslmError]:
     """The exception class of a status, named after it: SSLM_BUFFER_TOO_SMALL gives BufferTooSmall."""
     name = status.name.removeprefix("SSLM_").title().replace("_", "")
-    return type(name, (SuperslmError,), {"status": status, "__doc__": f"`{status.name}`."})
+    members = {"status": status, "__doc__": f"`{status.name}`.", "__module__": SuperslmError.__module__}
+    return type(name, (SuperslmError,), members)
 
 
 ERRORS: dict[int, type[SuperslmError]] = {

@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import numpy as np
 
 from superslm.engine import Model, Workspace
 from superslm.selection import Selection
-from superslm.sequence import Sequence
+from superslm.sequence import PagePool, Prefix, Sequence
+
+_SAVED = struct.Struct(
+    "<4siB4s"
+)  # magic, pending token or -1, whether a reply is open, the text's state; a blob
+_MAGIC = b"SSC1"
 
 
 class Chat:
@@ -39,6 +45,7 @@ class Chat:
         self.sequence = sequence
         self._model = sequence.model
         self._open_reply = False
+        self._text = self._model.detokenizer()
         if sequence.stats().context_length == 0:
             sequence.prefill(opening(sequence, system))
         elif system is not None:
@@ -52,7 +59,7 @@ class Chat:
         selection: Selection | None = None,
         workspace: Workspace | None = None,
     ) -> Iterator[str]:
-        """Adds the user's turn and yields the reply piece by piece.
+        """Adds the user's turn and yields the reply piece by piece; `go_on` continues one that was cut short.
 
         Args:
             text: what the user says.
@@ -65,9 +72,58 @@ class Chat:
         """
         ids = [*self._end_of_reply(), *turn(self._model, text)]
         self._open_reply = True
+        self._text = self._model.detokenizer()
         yield from self.sequence.generate(
-            np.array(ids, np.int32), max_tokens=max_tokens, selection=selection, workspace=workspace
+            np.array(ids, np.int32),
+            max_tokens=max_tokens,
+            selection=selection,
+            text=self._text,
+            workspace=workspace,
         )
+
+    def go_on(
+        self,
+        *,
+        max_tokens: int = 256,
+        selection: Selection | None = None,
+        workspace: Workspace | None = None,
+    ) -> Iterator[str]:
+        """Yields more of a reply that its length, or a saved game, cut short; nothing once it has ended.
+
+        Takes and raises what `say` does.
+        """
+        if not self._open_reply or self.sequence.pending in self._model.info.stop_ids:
+            return
+        yield from self.sequence.generate(
+            max_tokens=max_tokens, selection=selection, text=self._text, workspace=workspace
+        )
+
+    def save(self) -> bytes:
+        """The conversation for a saved game, in the middle of a reply too; `restore` goes on with it."""
+        pending = -1 if self.sequence.pending is None else self.sequence.pending
+        return _SAVED.pack(_MAGIC, pending, self._open_reply, self._text.state) + self.sequence.save()
+
+    @classmethod
+    def restore(cls, pool: PagePool, saved: bytes, prefix: Prefix | None = None) -> Chat:
+        """The conversation that `save` gave, on a new sequence of `pool`.
+
+        Args:
+            pool: of the same model.
+            saved: what `save` gave.
+            prefix: the one the sequence had adopted, to share its pages again.
+
+        Raises:
+            ValueError: the bytes are no saved conversation.
+            SuperslmError: what `PagePool.restore` refuses.
+        """
+        if len(saved) < _SAVED.size or saved[:4] != _MAGIC:
+            raise ValueError("this is no saved conversation; Chat.save makes one")
+        _, pending, open_reply, state = _SAVED.unpack_from(saved)
+        sequence = pool.restore(saved[_SAVED.size :], prefix)
+        sequence.pending = None if pending < 0 else pending
+        chat = cls(sequence)
+        chat._open_reply, chat._text = bool(open_reply), pool.model.detokenizer(state)
+        return chat
 
     def _end_of_reply(self) -> list[int]:
         """What ends the reply before; a stop id that the model emitted stands in the suffix already."""

@@ -217,9 +217,9 @@ class Model(Closable):
         check(status, verb, refused if status == _abi.Status.SSLM_ARTIFACT_REJECTED else "")
         return out[: n.value]
 
-    def detokenizer(self) -> Detokenizer:
-        """A stream of ids to text that never splits a character."""
-        return Detokenizer(self)
+    def detokenizer(self, state: bytes = b"") -> Detokenizer:
+        """A stream of ids to text that never splits a character; `state` is one that a saved game kept."""
+        return Detokenizer(self, state)
 
     def detokenize(self, tokens: Tokens) -> str:
         """The text of `tokens`; bytes that are not UTF-8 become U+FFFD."""
@@ -332,7 +332,7 @@ class Model(Closable):
                 sequence._walk_on([token])
             elif token == DEAD_END:
                 sequence.pending = None  # its row is committed
-        check(status, verb, _why_stopped(sequences, out))
+        check(status, verb, "" if status == 0 else _why_stopped(self, sequences, budget, out))
         return [None if t == -1 else int(t) for t in out]
 
     def _decode_call(
@@ -355,14 +355,23 @@ class Model(Closable):
 _UNTOUCHED = -9  # marks entries that a refused decode call did not reach
 
 
-def _why_stopped(sequences: Seq[Sequence], out: np.ndarray) -> str:
-    """Which entry a refused decode call stopped at."""
+def _why_stopped(model: Model, sequences: Seq[Sequence], layer_budget: int, out: np.ndarray) -> str:
+    """Which argument a decode call refused, or which entry it stopped at."""
     refused = np.flatnonzero(out == -1)
-    if refused.size == 0:
-        return f"layer_budget, or an empty sequence, among {len(sequences)} sequences"
-    index = int(refused[-1])
-    stats = sequences[index].stats()
-    return f"sequence {index} holds {stats.context_length} positions, its limit is {stats.limit}"
+    if refused.size > 0:
+        index = int(refused[-1])
+        stats = sequences[index].stats()
+        return f"sequence {index} holds {stats.context_length} positions, its limit is {stats.limit}"
+    if len(sequences) == 0:
+        return "there is no sequence to decode"
+    if not 1 <= layer_budget <= model.info.layers:
+        return f"layer_budget is {layer_budget}, it must be 1..{model.info.layers}"
+    for index, sequence in enumerate(sequences):
+        if sequence.model is not model:
+            return f"sequence {index} is of another model"
+        if sequence.stats().context_length == 0:
+            return f"sequence {index} is empty; prefill it, or let it adopt a prefix, before it decodes"
+    return ""
 
 
 def _thread_scratch(model: Model) -> Workspace:
@@ -380,9 +389,19 @@ def _why_refused(lib: Any, data: np.ndarray) -> str:
 class Detokenizer:
     """Turns ids into text piece by piece; an incomplete character waits for its next bytes."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, state: bytes = b"") -> None:
+        """Starts a stream, or goes on with one whose `state` a saved game kept."""
         self._model = model
         self._state = _abi.sslm_detok_state()
+        if state:
+            if len(state) != ctypes.sizeof(self._state):
+                raise ValueError(f"the state of a detokenizer has 4 bytes, not {len(state)}")
+            ctypes.memmove(ctypes.byref(self._state), state, len(state))
+
+    @property
+    def state(self) -> bytes:
+        """Where the stream stands, 4 bytes: a saved game keeps them, so that no character is cut in two."""
+        return bytes(self._state)
 
     def push(self, tokens: Tokens) -> str:
         """The text that `tokens` complete."""

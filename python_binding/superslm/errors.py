@@ -11,8 +11,8 @@ True
 
 from __future__ import annotations
 
-from superslm._library import ERRORS, SuperslmError
+from superslm._library import ERRORS, LibraryMismatch, SuperslmError
 
 globals().update({error.__name__: error for error in ERRORS.values()})
 
-__all__ = ["SuperslmError", *sorted(error.__name__ for error in ERRORS.values())]  # noqa: PLE0604
+__all__ = ["LibraryMismatch", "SuperslmError", *sorted(error.__name__ for error in ERRORS.values())]  # noqa: PLE0604

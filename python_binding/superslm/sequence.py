@@ -16,7 +16,7 @@ from superslm import _abi
 from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
 from superslm._library import SuperslmError, check
 from superslm.adapter import Adapter
-from superslm.engine import CHUNK, DEAD_END, Model, Workspace
+from superslm.engine import CHUNK, DEAD_END, Detokenizer, Model, Workspace
 from superslm.selection import Sampling, Selection
 from superslm.structured import Structured
 from superslm.structured import generate as generate_structured
@@ -412,6 +412,7 @@ class Sequence(_Holder):
         top_k: int = 0,
         min_p: float = 0.0,
         jump_forward: bool = True,
+        text: Detokenizer | None = None,
         workspace: Workspace | None = None,
     ) -> Iterator[str] | Structured:
         """Continues after `prompt`: text pieces as they come, or with a schema the whole text and its value.
@@ -427,6 +428,9 @@ class Sequence(_Holder):
             selection: `Damped` or `Sampling`; default: greedy.
             seed, temperature, top_p, top_k, min_p: a seed draws the tokens, as `Sampling` does.
             jump_forward: submit text that the schema forces in one piece instead of token by token.
+            text: the stream that makes pieces of free text. A character that `max_tokens` cuts in two waits in it
+                for the next call or, as its `state`, in a saved game; default: a new one, which then ends with
+                U+FFFD.
             workspace: default: this thread's own.
         """
         if seed is not None:
@@ -439,7 +443,7 @@ class Sequence(_Holder):
             )
         if schema is None:
             stops = set(self.model.info.stop_ids if stop_ids is None else stop_ids)
-            return self._pieces(prompt, max_tokens, stops, selection, workspace)
+            return self._pieces(prompt, max_tokens, stops, selection, text, workspace)
         if schema != self.schema:
             self.bind_schema(schema)
         if len(prompt):
@@ -459,11 +463,12 @@ class Sequence(_Holder):
         max_tokens: int,
         stops: set[int],
         selection: Selection | None,
+        text: Detokenizer | None,
         workspace: Workspace | None,
     ) -> Iterator[str]:
         if len(prompt):
             self.prefill(prompt, workspace=workspace)
-        stream = self.model.detokenizer()
+        stream = self.model.detokenizer() if text is None else text
         for _ in range(max_tokens):
             token = self.decode(selection=selection, workspace=workspace)
             if token is None or token == DEAD_END or token in stops:
@@ -471,6 +476,9 @@ class Sequence(_Holder):
             piece = stream.push([token])
             if piece:
                 yield piece
+        else:
+            if text is not None:
+                return  # the text may go on
         rest = stream.finish()
         if rest:
             yield rest
@@ -510,7 +518,11 @@ class Sequence(_Holder):
             self.walk = prefix.walk if prefix.schema == self.schema and prefix.walk else 0
 
     def save(self) -> bytes:
-        """A blob that `PagePool.restore` continues from, byte for byte."""
+        """A blob that `PagePool.restore` continues from, byte for byte.
+
+        A game keeps two things beside it: the `state` of the text's `Detokenizer`, where a character may wait for
+        its last bytes, and `pending`, which the blob of a token in the making does not name.
+        """
         return _saved(self.model._lib.sslm_seq_save, self._handle.value)
 
     def stats(self) -> SequenceStats:

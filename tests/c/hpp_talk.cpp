@@ -188,18 +188,20 @@ void the_hook_runs_the_logits(Host& host) {
 void text_makes_a_round_trip(const char* path) {
   Memory artifact = read_file(path);
   sslm::Model model = sslm::Model::map(artifact.span()).value();
-  const char* text = "The caf\xc3\xa9 by the sea";
+  const char* text = "The caf\xc3\xa9 by the sea \xf0\x9f\x90\x99";
   const int32_t count = model.token_count(text).value();
   int32_t ids[64];
   EXPECT(count > 3 && model.tokenize(text, ids).value() == count);
   EXPECT(model.tokenize(text, std::span(ids).first(2)).status() == SSLM_BUFFER_TOO_SMALL);
-  sslm::Detokenizer stream(model);
+  sslm_detok_state saved{};  // each token continues a saved text, in the middle of a character too
   char out[256];
   size_t length = 0;
   for (int32_t i = 0; i < count; ++i) {
+    sslm::Detokenizer stream(model, saved);
     length += static_cast<size_t>(
         stream.push(std::span(ids).subspan(static_cast<size_t>(i), 1), std::span(out).subspan(length))
             .value());
+    saved = stream.state();
   }
   EXPECT(length == std::strlen(text) && std::memcmp(out, text, length) == 0);
 }

@@ -30,7 +30,7 @@ from typing import Any
 import bench_models
 import bench_report
 import dev
-from bench_engines import PEERS, Engine, Watch, compiler_of, start
+from bench_engines import PEERS, Engine, Watch, compiler_of, requantise, start
 from doc_figures import commit, processor
 
 OURS = "superslm"
@@ -104,7 +104,7 @@ class Run:
         self.files = {OURS: bench_models.artifact(self.source, options.weights)}
         self.engines: dict[str, Engine] = {OURS: stack.enter_context(start(OURS))}
         for peer in options.peer:
-            self.files[peer] = bench_models.peer_gguf(self.source, options.weights, _requantise)
+            self.files[peer] = bench_models.peer_gguf(self.source, options.weights, requantise)
             self.engines[peer] = stack.enter_context(start(peer))
         self.facts: dict[str, Any] = {}
 
@@ -126,11 +126,9 @@ class Run:
         return {"value": value, "wall": result["wall"], "cpu": result["cpu"]}
 
     def best_variant(self, name: str, row: Row) -> str:
-        """The settings under which an engine is fastest; each is warmed up by one sample and judged by another."""
+        """The settings under which an engine is fastest, judged by a sample of each."""
         variants = self.engines[name].about["variants"]
-        if len(variants) == 1:
-            return str(variants[0])
-        walls = {v: [self.sample(name, row, v)["wall"] for _ in range(2)][1] for v in variants}
+        walls = {v: self.sample(name, row, v)["wall"] for v in variants}  # of one variant: it warms up
         return min(walls, key=walls.__getitem__)
 
     def measure(self, row: Row) -> dict[str, Any]:
@@ -138,8 +136,6 @@ class Run:
         variants = {name: self.best_variant(name, row) for name in self.engines}
         samples: dict[str, list[dict[str, float]]] = {name: [] for name in self.engines}
         limits: list[dict[str, Any]] = []
-        if len(self.engines) == 1:
-            self.sample(OURS, row, variants[OURS])  # warms up
         for number in range(self.options.rounds):
             for name in list(self.engines)[:: -1 if number % 2 else 1]:
                 samples[name].append(self.sample(name, row, variants[name]))
@@ -243,11 +239,6 @@ def described(row: Row, unit: str, engines: dict[str, Any], weights: str) -> dic
         "engines": engines,
         "ratios": ratios,
     }
-
-
-def _requantise(source: Path, target: Path, kind: str) -> None:
-    with start("llama.cpp") as llama:
-        llama.ask("quantize", source=str(source), target=str(target), kind=kind)
 
 
 def fits(row: Row, cap: int) -> bool:

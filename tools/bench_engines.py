@@ -158,6 +158,12 @@ def start(name: str) -> Engine:
     return Engine(name, peer_python(PEERS[name]), PEERS[name].worker)
 
 
+def requantise(source: Path, target: Path, kind: str) -> None:
+    """Writes a GGUF file in one of llama.cpp's types, with its own function."""
+    with start("llama.cpp") as llama:
+        llama.ask("quantize", source=str(source), target=str(target), kind=kind)
+
+
 # ---- The machine ----
 
 

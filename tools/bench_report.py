@@ -147,7 +147,7 @@ LEFT, SCALE_WIDTH, ROW_HEIGHT = 250, 600, 30  # pixels
 
 def plot(figures: Row) -> str:
     """The ratios to each peer as bars with their range, the goal as a mark; without a peer the shares of the limits."""
-    rows = [row for row in figures["rows"] if row["ratios"]]
+    rows = [row for row in figures["rows"] if row["ratios"] and row["name"] != "heap"]
     if rows:
         bars = [(row["title"], list(row["ratios"].values()), row["goal"]) for row in rows]
         names = [figures["engines"][peer]["name"] for peer in rows[0]["ratios"]]
@@ -172,7 +172,7 @@ def plot(figures: Row) -> str:
     for label, series, goal in bars:
         out.append(f'<text x="{LEFT - 10}" y="{y + 17:g}" text-anchor="end">{escape(label)}</text>')
         for number, one in enumerate(series):
-            out += _bar(y, one, COLOURS[number % len(COLOURS)], scale)
+            out += _bar(y, one, COLOURS[number % len(COLOURS)], scale, goal or 0)
             y += ROW_HEIGHT
         if goal:
             out.append(_mark(y - ROW_HEIGHT * len(series), goal, scale))
@@ -186,13 +186,14 @@ def plot(figures: Row) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def _bar(y: float, series: Row, colour: str, scale: float) -> list[str]:
-    """A bar to the median, a line over the range, the number behind."""
+def _bar(y: float, series: Row, colour: str, scale: float, goal: float) -> list[str]:
+    """A bar to the median, a line over the range, the number behind both and the goal."""
+    behind = LEFT + scale * max(series["high"], goal) + 6
     low, middle, high = (LEFT + scale * series[name] for name in ("low", "median", "high"))
     return [
         f'<rect x="{LEFT}" y="{y + 3:g}" width="{middle - LEFT:.1f}" height="{ROW_HEIGHT - 8}" fill="{colour}"/>',
         f'<line x1="{low:.1f}" y1="{y + 14:g}" x2="{high:.1f}" y2="{y + 14:g}" stroke="#222222" stroke-width="1.5"/>',
-        f'<text x="{max(high, middle) + 6:.1f}" y="{y + 18:g}">{series["median"]:.2f}</text>',
+        f'<text x="{behind:.1f}" y="{y + 18:g}">{series["median"]:.2f}</text>',
     ]
 
 

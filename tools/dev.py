@@ -313,7 +313,7 @@ def command_lint(_: argparse.Namespace) -> None:
             raise DevError("clang-format-19 was not found on PATH")
         print("note: clang-format was not found, C and C++ files are not checked")
         return
-    folders = [ROOT / name for name in ("include", "c_abi", "tests", "examples", "plugin_host")]
+    folders = [ROOT / name for name in ("include", "c_abi", "tests", "examples", "plugin_host", "tools")]
     files = [
         f for folder in folders for f in sorted(folder.rglob("*")) if f.suffix in (".h", ".hpp", ".c", ".cpp")
     ]

@@ -3,20 +3,23 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """How close an artifact is to the float model it was made from, on the fixed held-out text.
 
-    python tools/quality.py model.sslm --source model.gguf [--json figures.json]
+    python tools/quality.py model.sslm --source model.gguf [--peer llama.cpp] [--json figures.json]
 
 Both models read the same tokens (teacher forcing) in contexts of 512 that start at position 0; no context
 spans two documents. Printed per document and in all: mean KL(float || int) per token in nats, perplexity of
 both and their ratio, agreement of the most probable token, and how many K and V values were clipped. The
-intervals are 95 % bootstrap intervals over blocks of 64 tokens. Then greedy replies to ten fixed prompts are
+intervals are 95 % bootstrap intervals over blocks of 64 tokens. With a peer, the same of its own eight- and
+four-bit forms of the source follows, over all documents. Then greedy replies to ten fixed prompts are
 compared: the first token that differs, and by how much the float model prefers its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +45,7 @@ CONTEXT = 512  # positions
 BLOCK = 64  # tokens resampled together
 RESAMPLES = 2000
 ROWS = 32  # logit rows compared at once
+OURS = "SuperSLM"
 KV_LANDING, K_LANDING = 124, 132  # offsets of two clip counts in a save blob (u64)
 
 Progress = Callable[[float, str], None]
@@ -164,23 +168,67 @@ def measure(
         names: documents to use; None: all.
         progress: called with a fraction 0..1 and what is being done.
     """
+    return measure_all({"": model}, checkpoint, limit=limit, names=names, progress=progress)[""]
+
+
+def measure_all(
+    models: dict[str, Model | PeerModel],
+    checkpoint: Checkpoint,
+    *,
+    limit: int | None = None,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, dict[str, Figures]]:
+    """As `measure`, for several models of one source: figures by model and document."""
     texts = {n: ids for n, ids in documents(checkpoint).items() if names is None or n in names}
     work = [(name, context) for name, ids in texts.items() for context in contexts_of(ids, limit)]
     contexts = [context for _, context in work]
     report = progress or (lambda fraction, text: None)
     reference = float_logits(checkpoint, contexts, progress=lambda f, text: report(f * 0.3, text))
-    values_per_token = model.info.layers * model.info.kv_heads * model.info.head_dim
-    result = {name: Figures() for name in texts}
+    measured = {
+        key: engine_logits(one, contexts) if isinstance(one, Model) else one.logits(contexts)
+        for key, one in models.items()
+    }
+    result = {key: {name: Figures() for name in texts} for key in models}
     done, total = 0, sum(map(len, contexts))
-    for (name, ids), floats, (ints, clipped) in zip(
-        work, reference, engine_logits(model, contexts), strict=True
-    ):
-        figures = compare(ids, floats, ints)
-        figures.clipped, figures.landed = clipped, len(ids) * values_per_token
-        result[name] += figures
+    for (name, ids), floats in zip(work, reference, strict=True):
+        for key, model in models.items():
+            rows, clipped = next(measured[key])
+            figures = compare(ids, floats, rows)
+            if isinstance(model, Model):
+                info = model.info
+                figures.clipped = clipped
+                figures.landed = len(ids) * info.layers * info.kv_heads * info.head_dim
+            result[key][name] += figures
         done += len(ids)
         report(0.3 + 0.7 * done / total, f"Comparing {name}")
     return result
+
+
+class PeerModel:
+    """The source in another engine's own form, in a process of its own."""
+
+    def __init__(self, source: Path, peer: str, weights: str) -> None:
+        import bench_engines
+        import bench_models
+
+        self.name = bench_models.PEER_TYPES[weights]
+        found = bench_models.Source(source.stem, source)
+        path = bench_models.peer_gguf(found, weights, bench_engines.requantise)
+        self._engine = bench_engines.start(peer)
+        self._engine.ask("open", path=str(path), variant=self._engine.about["variants"][0])
+
+    def logits(self, contexts: Sequence[Sequence[int]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """As `engine_logits`; what is clipped is not known."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "logits.npy"
+            for context in contexts:
+                self._engine.ask("save_logits", tokens=list(context), path=str(path))
+                yield np.load(path), np.zeros(2)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._engine.close()
 
 
 def whole(figures: dict[str, Figures]) -> Figures:
@@ -266,6 +314,16 @@ def table(figures: dict[str, Figures]) -> str:
     return "\n".join(lines)
 
 
+def peer_table(figures: dict[str, dict[str, Figures]]) -> str:
+    """A line for each model over all documents."""
+    lines = [f"{'all documents':20}{'KL':>9}{'95 %':>18}{'ratio':>9}{'top-1':>8}"]
+    for key, parts in figures.items():
+        s = whole(parts).summary()
+        low, high = s["kl_interval"]
+        lines.append(f"{key:20}{s['kl']:9.5f}{low:10.5f}-{high:.5f}{s['ratio']:9.4f}{s['top1']:8.1%}")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -277,18 +335,32 @@ def main() -> int:
     )
     parser.add_argument("--limit", type=int, help="use only the first tokens of each document")
     parser.add_argument("--document", action="append", help="use only this document (may be repeated)")
+    parser.add_argument(
+        "--peer", choices=("llama.cpp",), help="measure this engine's forms of the source too"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     checkpoint = load_checkpoint(options.source)
-    with Model.load(options.model) as model, progress_bar("Measuring") as progress:
-        figures = measure(model, checkpoint, limit=options.limit, names=options.document, progress=progress)
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(Model.load(options.model))
+        models: dict[str, Model | PeerModel] = {OURS: model}
+        for weights in ("w8", "w4") if options.peer else ():
+            peer = stack.enter_context(contextlib.closing(PeerModel(options.source, options.peer, weights)))
+            models[f"{options.peer} {peer.name}"] = peer
+        progress = stack.enter_context(progress_bar("Measuring"))
+        chosen = {"limit": options.limit, "names": options.document}
+        measured = measure_all(models, checkpoint, **chosen, progress=progress)
         prompts = PROMPTS.read_text(encoding="utf-8").splitlines()
         found = first_divergences(model, checkpoint, prompts) if model.has_chat else []
+    figures = measured[OURS]
     print(table(figures))
+    if options.peer:
+        print(peer_table(measured))
     print(replies(found))
     if options.json:
         parts = {name: part.summary() for name, part in [*figures.items(), ("all", whole(figures))]}
-        options.json.write_text(json.dumps(parts, indent=2) + "\n")
+        peers = {key: whole(parts).summary() for key, parts in measured.items() if key != OURS}
+        options.json.write_text(json.dumps({**parts, **peers}, indent=2) + "\n")
     return 0
 
 

@@ -169,16 +169,14 @@ class LlamaCpp(worker.Worker):
     def generate(self, steps: int) -> None:
         self._last.steps(list(self._last.first), self._last.filled, steps)
 
-    def save_logits(self, contexts: list[list[int]], variant: str, path: str) -> int:
-        """Writes the logits of each context's every token, float32 [tokens, vocab], to PATH.0.npy and so on."""
-        c = self._context(1, variant)
-        c.use(1)
+    def save_logits(self, tokens: list[int], path: str) -> int:
+        """Writes the logits behind every token of a context, float32 [tokens, vocab], as a .npy file."""
+        c = self._last
+        llama.llama_memory_seq_rm(c.memory, 0, -1, -1)
         c.filled = 0
-        for number, tokens in enumerate(contexts):
-            llama.llama_memory_seq_rm(c.memory, 0, -1, -1)
-            c.run(tokens, range(len(tokens)), [0] * len(tokens), True)
-            np.save(f"{path}.{number}.npy", np.stack([c.logits(i) for i in range(len(tokens))]))
-        return len(contexts)
+        c.run(tokens, range(len(tokens)), [0] * len(tokens), True)
+        np.save(path, np.stack([c.logits(i) for i in range(len(tokens))]))
+        return len(tokens)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,21 @@ def fixture_artifact() -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture
+def recorded(library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path) -> Path:
+    """A small artifact with a golden record."""
+    from superslm import Model
+    from superslm.convert.writer import set_golden_record
+    from superslm.golden import default_prompt, record
+
+    path = tmp_path / "recorded.sslm"
+    path.write_bytes(fixture_artifact("deep").read_bytes())
+    with Model.load(path) as model:
+        golden = record(model, default_prompt(model))
+    set_golden_record(path, golden)
+    return path
+
+
 @pytest.fixture(scope="session")
 def c_program(tmp_path_factory: pytest.TempPathFactory, test_library_path: Path) -> Callable[..., Path]:
     """Compiles tests/c/NAME.c or .cpp and returns the program.

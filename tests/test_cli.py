@@ -325,20 +325,6 @@ def test_verify_says_that_there_is_no_record(
     refused(["verify", fixture_artifact("tiny")], capsys, "no golden record", "Convert the model again")
 
 
-@pytest.fixture
-def recorded(library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path) -> Path:
-    """A small artifact with a golden record."""
-    from superslm import Model
-    from superslm.golden import default_prompt, record
-
-    path = tmp_path / "recorded.sslm"
-    path.write_bytes(fixture_artifact("deep").read_bytes())
-    with Model.load(path) as model:
-        golden = record(model, default_prompt(model))
-    set_golden_record(path, golden)
-    return path
-
-
 def test_verify_names_the_first_different_token(recorded: Path, capsys: Capture) -> None:
     golden = Artifact(recorded).golden_record()
     tokens = list(golden.tokens)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adapter_support import mean_kl
 from make_checkpoint import (
     FIXTURES,
     SATURATION_COUNTERS,
@@ -278,17 +279,6 @@ def test_a_changed_record_leaves_the_original_alone() -> None:
     assert all("mu" not in layer for layer in changed["layers"])
 
 
-def divergence(want: np.ndarray, got: np.ndarray) -> float:
-    """Mean KL divergence in nats of two logits arrays."""
-
-    def log_softmax(x: np.ndarray) -> np.ndarray:
-        x = x.astype(np.float64) - x.max(axis=1, keepdims=True)
-        return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
-
-    a, b = log_softmax(want), log_softmax(got)
-    return float((np.exp(a) * (a - b)).sum(axis=1).mean())
-
-
 def integer_logits(model: Any, ids: list[int]) -> np.ndarray:
     """The witness's logits behind every token, in nats."""
     witness = ReferenceModel(model)
@@ -303,7 +293,7 @@ def integer_logits(model: Any, ids: list[int]) -> np.ndarray:
 def test_integers_of_a_fixture_compute_nearly_what_the_floats_do(name: str) -> None:
     ids = np.random.default_rng(6).integers(0, FIXTURES[name].vocab, 30).tolist()
     want = next(logits(make_checkpoint(name), [ids], dtype=np.float64))
-    eight, four = (divergence(want, integer_logits(make_quantized(name, w), ids)) for w in ("w8", "w4"))
+    eight, four = (mean_kl(want, integer_logits(make_quantized(name, w), ids)) for w in ("w8", "w4"))
     assert eight < 0.02 and four < 1  # tiny random models are sharper than trained ones
 
 
@@ -315,7 +305,7 @@ def test_integers_of_smollm2_compute_nearly_what_the_floats_do(smollm2_gguf: Pat
     ids = calibration_ids(TokenizerSource.from_checkpoint(checkpoint))[:32]
     want = next(logits(checkpoint, [ids]))
     got = integer_logits(quantize(checkpoint, record), ids)
-    assert divergence(want, got) < 0.005
+    assert mean_kl(want, got) < 0.005
     assert np.mean(want.argmax(axis=1) == got.argmax(axis=1)) > 0.9
 
 

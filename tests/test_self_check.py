@@ -13,18 +13,6 @@ from superslm import Model, _abi, errors
 from superslm._library import library
 from superslm.artifact import Artifact, GoldenRecord
 from superslm.convert.writer import set_golden_record
-from superslm.golden import default_prompt, record
-
-
-@pytest.fixture
-def recorded(library_path: Path, fixture_artifact: Callable[..., Path], tmp_path: Path) -> Path:
-    """A small artifact with a golden record."""
-    path = tmp_path / "recorded.sslm"
-    path.write_bytes(fixture_artifact("deep").read_bytes())
-    with Model.load(path) as model:
-        golden = record(model, default_prompt(model))
-    set_golden_record(path, golden)
-    return path
 
 
 def changed(path: Path, token: int | None = None, digest: bytes | None = None) -> GoldenRecord:

@@ -39,9 +39,7 @@ static void a_bound_adapter_cannot_be_released_and_a_sequence_release_drops_the_
   OK(sslm_seq_set_adapter(b, NULL));
   OK(sslm_seq_set_adapter(b, NULL));
   OK(sslm_adapter_release(adapter));
-  OK(sslm_seq_release(b));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, b);
 }
 
 static void a_live_adapter_keeps_its_model_mapped_and_usable(void) {
@@ -137,9 +135,7 @@ static void an_adapter_changes_only_at_a_token_boundary(void) {
   OK(sslm_seq_reset(seq));
   OK(sslm_seq_set_adapter(seq, NULL));
   OK(sslm_adapter_release(a));
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void a_swap_between_tokens_equals_a_sequence_that_was_restored_to_it(void) {

@@ -253,9 +253,7 @@ static void every_null_pointer_is_refused_and_nothing_is_written(void) {
   CHECK_UNCHANGED(seq, before);
   OK(sslm_prefix_release(open));
   OK(sslm_prefix_release(frozen));
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void a_config_with_one_bad_field_has_size_zero_and_is_refused(void) {
@@ -301,11 +299,7 @@ static void an_odd_chunk_budget_serves_prefill_and_decode(void) {
   prefill_run(model, twin, 7, 1, NULL);
   decode_run(model, twin, 3, NULL, NULL);
   CHECK_SAME(seq, twin);
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq, twin);
 }
 
 static void pools_of_all_kinds_refuse_in_the_same_order(void) {
@@ -501,9 +495,7 @@ static void a_struct_size_off_by_one_is_refused_and_the_output_untouched(void) {
     CHECK_INT(out, 77);
     CHECK_UNCHANGED(seq, before);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 /* Four bytes that end where readable memory ends; null where pages cannot be protected. */
@@ -540,9 +532,7 @@ static void decode_step_reads_only_the_four_bytes_of_the_first_release(void) {
   *layer_budget = info_of(model).layers + 1;
   STATUS(INVALID_ARGUMENT,
          sslm_decode_step(model, &seq, 1, (const sslm_decode_params*)layer_budget, NULL, &out));
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static const cell cells[] = {

@@ -94,9 +94,7 @@ static void parameters_outside_their_range_are_refused_and_the_ends_accepted(voi
     bad[i].mode = SSLM_DECODE_MODE_GREEDY; /* the damped fields are ignored there */
     CHECK(damped_token(model, seq, &bad[i]) >= 0);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void constants_outside_their_domain_are_refused_before_any_state_moves(void) {
@@ -134,9 +132,7 @@ static void constants_outside_their_domain_are_refused_before_any_state_moves(vo
   }
   CHECK_INT(out, 77);
   CHECK_UNCHANGED(seq, before);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void the_history_is_saved_emptied_and_started_over(void) {
@@ -200,10 +196,7 @@ static void a_numeric_refusal_leaves_no_trace_for_the_retry(void) {
   CHECK_UNCHANGED(seq, before);
   for (i = 0; i < 6; ++i) CHECK_INT(damped_token(model, seq, &params), damped_token(model, twin, &params));
   CHECK_SAME(seq, twin);
-  OK(sslm_seq_release(twin));
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, twin, seq);
 }
 
 static void exhausted_memory_at_the_first_damped_step_can_be_retried(void) {
@@ -227,11 +220,7 @@ static void exhausted_memory_at_the_first_damped_step_can_be_retried(void) {
     CHECK_INT(damped_token(model, twin, &params), token);
   }
   CHECK_SAME(seq, twin);
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq, twin);
 }
 
 static void damped_decode_stays_inside_a_schema_and_ends_with_it(void) {
@@ -258,9 +247,7 @@ static void damped_decode_stays_inside_a_schema_and_ends_with_it(void) {
   before = save(seq);
   CHECK_INT(damped_token(model, seq, &params), -2);
   CHECK_UNCHANGED(seq, before);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static const cell kCells[] = {

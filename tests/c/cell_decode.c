@@ -34,10 +34,7 @@ static void a_fresh_sequence_is_refused_and_stays_bindable(void) {
   OK(sslm_seq_set_schema(seqs[0], SSLM_SCHEMA_NONE));
   CHECK_UNCHANGED(seqs[0], before_fresh);
   CHECK_UNCHANGED(seqs[1], before_ready);
-  OK(sslm_seq_release(seqs[0]));
-  OK(sslm_seq_release(seqs[1]));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seqs[0], seqs[1]);
 }
 
 /* Decodes `count` tokens in slices: budgets[0], budgets[1], ... around. Checks where -1 appears. */
@@ -81,11 +78,7 @@ static void every_layer_budget_gives_the_tokens_of_whole_steps(void) {
     CHECK(memcmp(expected, got, sizeof(got)) == 0);
     CHECK_SAME(cut, whole);
   }
-  OK(sslm_seq_release(whole));
-  OK(sslm_seq_release(cut));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, whole, cut);
 }
 
 /* Tokens a sequence emits before it is refused with the given status. */
@@ -176,9 +169,7 @@ static void a_pending_sequence_at_its_limit_is_refused_before_its_row_is_written
     CHECK_UNCHANGED(seq, before);
     free(copy);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 /* Y has room, X rests pending at its limit or cap. */
@@ -324,11 +315,7 @@ static void a_released_sequence_is_minus_three_also_when_its_memory_is_used_agai
   CHECK_INT(out[0], -3);
   CHECK_SAME(live, twin);
   OK(sslm_seq_set_schema(heir, SSLM_SCHEMA_NONE)); /* the heir was not touched */
-  OK(sslm_seq_release(heir));
-  OK(sslm_seq_release(live));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, heir, live, twin);
 }
 
 static void a_sequence_named_twice_takes_two_steps(void) {
@@ -358,11 +345,7 @@ static void a_sequence_named_twice_takes_two_steps(void) {
   CHECK_INT(out[2], -1);
   CHECK_INT(out[3], 77);
   CHECK_INT(out[4], 77);
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(other));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq, other, twin);
 }
 
 static void a_batch_of_any_size_is_decoded(void) {
@@ -395,9 +378,7 @@ static void a_batch_of_any_size_is_decoded(void) {
     CHECK_SAME(batch[sizes[s] - 1], twin);
   }
   for (i = 0; i < MOST; ++i) OK(sslm_seq_release(batch[i]));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, twin);
 }
 
 static void no_workspace_a_small_one_and_a_foreign_one_give_the_covering_ones_result(void) {
@@ -493,9 +474,7 @@ static void equal_logits_choose_the_lowest_id(void) {
   OK(sslm_ext_seq_logits(model, seq, NULL, logits, &n));
   for (i = 1; i < vocab; ++i) CHECK_INT(logits[i], logits[0]);
   CHECK_INT(decode_token(model, seq, NULL), 0);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void taking_logits_changes_nothing_and_predicts_the_next_token(void) {
@@ -520,9 +499,7 @@ static void taking_logits_changes_nothing_and_predicts_the_next_token(void) {
   STATUS(INVALID_ARGUMENT, sslm_ext_seq_logits(model, seq, NULL, logits, &n)); /* pending */
   rest_mid_token(model, seq, 1, NULL);
   STATUS(INVALID_ARGUMENT, sslm_ext_seq_logits(model, seq, NULL, logits, &n)); /* mid-token */
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static const cell cells[] = {

@@ -3,6 +3,7 @@
 
 /* The host's job hook: any well-behaved one gives the serial bits, and a faulty one costs no state.
  * Artifacts: a model whose every projection group is wide enough to be split. */
+#include "blob_fields.h"
 #include "check.h"
 
 #if !defined(__wasm__)
@@ -117,10 +118,7 @@ static void a_bad_hook_is_refused_and_the_old_one_stays(void) {
   calls = h.calls;
   decode_token(model, seq, ws);
   CHECK_INT(h.calls, calls);
-  OK(sslm_seq_release(seq));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq);
 }
 
 static void every_hook_gives_the_serial_tokens_counts_and_blobs(void) {
@@ -154,11 +152,7 @@ static void every_hook_gives_the_serial_tokens_counts_and_blobs(void) {
         CHECK(memcmp(expected, got, sizeof(got)) == 0);
         CHECK_SAME(seq, twin);
       }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq, twin);
 }
 
 static void calls_per_token_follow_the_bit(void) {
@@ -177,10 +171,7 @@ static void calls_per_token_follow_the_bit(void) {
   h.calls = 0;
   decode_token(model, seq, ws);
   CHECK_INT(h.calls, 5 * layers + 1);
-  OK(sslm_seq_release(seq));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq);
 }
 
 static void a_joint_pass_is_split_once_for_all_its_entries(void) {
@@ -246,8 +237,6 @@ static void a_prefill_is_split_only_when_it_admits_one_token(void) {
   OK(sslm_model_unmap(model));
 }
 
-enum { AT_LAYER = 68, AT_PENDING = 72, AT_READY = 120 };
-
 static int32_t field(sslm_seq seq, size_t at) {
   const blob state = save(seq);
   int32_t value;
@@ -293,11 +282,7 @@ static void a_faulty_hook_in_decode_costs_no_state_at_any_group(void) {
       decode_token(model, seq, ws); /* the same hook, behaving again */
       CHECK_SAME(seq, twin);
     }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq, twin);
 }
 
 static void a_fault_in_a_joint_pass_stops_its_first_entry_and_leaves_the_others(void) {
@@ -377,11 +362,7 @@ static void a_faulty_hook_in_a_one_token_prefill_changes_nothing(void) {
         OK(sslm_prefill(model, twin, &token, 1, 1, SSLM_SPAN_PROMPT, NULL, &consumed));
         CHECK_SAME(seq, twin);
       }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq, twin);
 }
 
 static sslm_workspace make_spread_workspace(sslm_model model, int32_t chunk, int32_t max_tasks) {
@@ -468,10 +449,7 @@ static void a_faulty_spread_hook_in_a_prefill_changes_nothing(void) {
   }
   CHECK(call > info_of(model).layers);
   free(tokens);
-  OK(sslm_seq_release(seq));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq);
 }
 
 static const cell cells[] = {

@@ -56,10 +56,7 @@ static void a_token_makes_97_calls_with_the_bit_and_one_without(void) {
   CHECK_INT(c.count, 1);
   prefill_run(model, seq, 2, 2, ws);
   CHECK_INT(c.count, 1);
-  OK(sslm_seq_release(seq));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, seq);
 }
 
 static const cell cells[] = {

@@ -359,9 +359,7 @@ static void a_decode_that_cannot_get_scratch_changes_nothing(void) {
   sslm_test_fail_allocation_after(-1);
   CHECK_INT(out, 77);
   CHECK_UNCHANGED(seq, before);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void a_prefill_that_cannot_get_scratch_changes_nothing(void) {

@@ -196,9 +196,7 @@ static void sharers_keep_a_released_prefix_until_the_last_of_them(void) {
   CHECK_INT(pool_stats(memory.pool).shared_pages, 0);
   OK(sslm_seq_release(a));
   CHECK_INT(used_pages(memory.pool), 0);
-  OK(sslm_seq_release(flat));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, flat);
 }
 
 static void adopting_again_keeps_the_last_sharers_pages(void) {
@@ -412,10 +410,7 @@ static void a_shared_prefix_of_4000_holds_its_pages_until_the_sharer_resets(void
   CHECK_INT(free_pages(memory.pool), 2);
   OK(sslm_seq_reset(sharer));
   OK(sslm_seq_create(model, &memory.pool, &out));
-  OK(sslm_seq_release(out));
-  OK(sslm_seq_release(sharer));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, out, sharer);
 }
 
 static void released_pages_hold_poison_where_they_were_written_and_nowhere_else(void) {

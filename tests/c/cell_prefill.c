@@ -23,11 +23,7 @@ static void chunks_of_eight_consume_eight_eight_four_and_equal_one_call(void) {
     done += consumed;
   }
   CHECK_SAME(cut, whole);
-  OK(sslm_seq_release(whole));
-  OK(sslm_seq_release(cut));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, whole, cut);
 }
 
 static void any_chunking_gives_the_same_state_and_the_same_next_tokens(void) {
@@ -58,10 +54,7 @@ static void any_chunking_gives_the_same_state_and_the_same_next_tokens(void) {
     CHECK_SAME(cut, whole);
     if (ws != NULL) OK(sslm_workspace_destroy(ws));
   }
-  OK(sslm_seq_release(whole));
-  OK(sslm_seq_release(cut));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, whole, cut);
 }
 
 static void a_bad_id_and_the_budget_stop_in_the_documented_order(void) {
@@ -96,10 +89,7 @@ static void a_bad_id_and_the_budget_stop_in_the_documented_order(void) {
       free(tokens);
     }
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq, twin);
 }
 
 static void a_budget_of_100_admits_100_of_150_and_one_token_more_is_decoded(void) {
@@ -128,10 +118,7 @@ static void a_budget_of_100_admits_100_of_150_and_one_token_more_is_decoded(void
     STATUS(KV_BUDGET_EXCEEDED, step(model, &seq, 1, layers, NULL, &out));
     CHECK_INT(out, -1);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq, twin);
 }
 
 /* Writes one position too many and expects the cap's status from prefill and decode. */
@@ -202,9 +189,7 @@ static void a_prefill_that_admits_nothing_changes_nothing(void) {
     }
     CHECK_UNCHANGED(seq, before);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void a_count_of_zero_is_ok_and_ends_the_permission_to_bind(void) {
@@ -220,9 +205,7 @@ static void a_count_of_zero_is_ok_and_ends_the_permission_to_bind(void) {
   CHECK_UNCHANGED(seq, before);
   OK(sslm_seq_reset(seq));
   OK(sslm_seq_set_schema(seq, SSLM_SCHEMA_NONE));
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void tokens_after_a_pending_one_are_appended_without_it(void) {
@@ -235,10 +218,7 @@ static void tokens_after_a_pending_one_are_appended_without_it(void) {
   prefill_run(model, twin, 10, 1, NULL);
   prefill_run(model, twin, 5, 2, NULL);
   CHECK_SAME(seq, twin);
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq, twin);
 }
 
 static void check_abandoned_token(sslm_model model) {
@@ -260,10 +240,7 @@ static void check_abandoned_token(sslm_model model) {
     CHECK_SAME(seq, twin);
     CHECK_INT(decode_token(model, seq, NULL), decode_token(model, twin, NULL));
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq, twin);
 }
 
 static void a_prefill_abandons_an_unfinished_token_as_if_it_never_began(void) {

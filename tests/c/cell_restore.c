@@ -5,30 +5,11 @@
  * check, every walk state, exhausted memory; and ties of logits inside a schema.
  * Artifacts: two models of one shape and a model of equal logits, each with the schemas of
  * tests/schema_fixtures.py. */
+#include "blob_fields.h"
 #include "pages.h"
 
 enum { MODEL, OTHER_MODEL, EQUAL_LOGITS };
 enum { PREFIX = 70, BUDGET = 100, HISTORY = 3 };
-
-/* Offsets of the fields of a blob. */
-enum {
-  AT_DIGEST = 4,
-  AT_PRECISION = 36,
-  AT_SCHEMA = 40,
-  AT_WALK = 48,
-  AT_LENGTH = 60,
-  AT_LAYER = 68,
-  AT_PENDING = 72,
-  AT_SCALE = 76,
-  AT_ORDER = 108,
-  AT_HISTORY_LENGTH = 112,
-  AT_READY = 120,
-  AT_MODE = 156,
-  AT_BUDGET = 160,
-  AT_ORIGIN = 164,
-  SSB3_FIXED = 120,
-  SSB6_FIXED = 172
-};
 
 static blob copy_of(blob original, size_t size) {
   blob copy;
@@ -258,9 +239,7 @@ static void equal_logits_inside_a_schema_choose_the_lowest_legal_id(void) {
     OK(step(model, &seq, 1, info_of(model).layers, NULL, &token));
     CHECK_INT(token, lowest[i]);
   }
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static void equal_logits_choose_the_lowest_id_in_damped_mode_too(void) {
@@ -279,9 +258,7 @@ static void equal_logits_choose_the_lowest_id_in_damped_mode_too(void) {
   params.alpha_q15 = SSLM_DAMPED_GREEDY_DEFAULT_ALPHA_Q15; /* 0 has been said too often */
   OK(sslm_decode_step_v2(model, &seq, 1, &params, NULL, &token));
   CHECK_INT(token, 1);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 static const cell cells[] = {

@@ -3,28 +3,10 @@
 
 /* Save and restore: layouts, round trips in every state and pool kind, refusals in order, shared restores,
  * and prefixes as blobs. Artifacts: cells and another model of that shape, both of cap 4,096. */
+#include "blob_fields.h"
 #include "pages.h"
 
 enum { SMALL, OTHER };
-
-/* Offsets of the fields of a blob. */
-enum {
-  AT_DIGEST = 4,
-  AT_PRECISION = 36,
-  AT_SCHEMA = 40,
-  AT_WALK = 48,
-  AT_LENGTH = 60,
-  AT_LAYER = 68,
-  AT_PENDING = 72,
-  AT_ORDER = 108,
-  AT_HISTORY = 112,
-  AT_READY = 120,
-  AT_MODE = 156,
-  AT_BUDGET = 160,
-  AT_ORIGIN = 164,
-  SSB5_FIXED = 156,
-  SSB6_FIXED = 172
-};
 
 static size_t position_bytes(sslm_model model) {
   const sslm_ext_model_info_out info = info_of(model);
@@ -284,8 +266,8 @@ static void each_bad_field_has_its_status_and_draws_nothing(void) {
       REFUSED_WITH(RESTORE_SCHEMA_MISMATCH, &s, good, AT_SCHEMA, uint64_t, 12345);
       REFUSED_WITH(RESTORE_SCHEMA_MISMATCH, &s, good, AT_WALK, uint32_t, 0);
       REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_ORDER, int32_t, 83);
-      REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_HISTORY, uint64_t, 1);
-      REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_HISTORY, uint64_t, 151);
+      REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_HISTORY_LENGTH, uint64_t, 1);
+      REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_HISTORY_LENGTH, uint64_t, 151);
       REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_LENGTH, int64_t, cap + 1);
       REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_LENGTH, int64_t, -1);
       REFUSED_WITH(INVALID_ARGUMENT, &s, good, AT_LAYER, uint32_t, info_of(s.model).layers);
@@ -352,9 +334,7 @@ static void a_short_buffer_reports_the_size_and_changes_nothing(void) {
     free(buffer);
   }
   CHECK_UNCHANGED(seq, before);
-  OK(sslm_seq_release(seq));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, seq);
 }
 
 /* ---- Shared restores ---- */

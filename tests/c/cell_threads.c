@@ -69,11 +69,7 @@ static void a_sequence_released_by_another_thread_turns_into_minus_three(void) {
     pthread_join(releaser, NULL);
     CHECK_SAME(sibling, twin);
   }
-  OK(sslm_seq_release(sibling));
-  OK(sslm_seq_release(twin));
-  OK(sslm_workspace_destroy(ws));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, ws, sibling, twin);
 }
 
 /* ---- Overlapping batches ---- */
@@ -134,9 +130,7 @@ static void overlapping_batches_in_any_order_neither_wait_for_ever_nor_lose_a_st
     CHECK_SAME(seqs[i], twin);
     OK(sslm_seq_release(seqs[i]));
   }
-  OK(sslm_seq_release(twin));
-  OK(sslm_kv_pool_destroy(memory.pool));
-  OK(sslm_model_unmap(model));
+  FINISH(model, memory.pool, NULL, twin);
 }
 
 /* ---- Many threads over shared prefixes ---- */

@@ -345,6 +345,20 @@ static inline check_counter check_heap_allocations(void) {
   return sslm_test_allocation_count;
 }
 
+/* The end of a cell: releases its sequences, then destroys its workspace (NULL: it has none), pool and model.
+ */
+#define FINISH(model, pool, ws, ...)                                                   \
+  do {                                                                                 \
+    const sslm_seq check_seqs[] = {__VA_ARGS__};                                       \
+    const sslm_workspace check_ws = (ws);                                              \
+    size_t check_i;                                                                    \
+    for (check_i = 0; check_i < sizeof(check_seqs) / sizeof(check_seqs[0]); ++check_i) \
+      OK(sslm_seq_release(check_seqs[check_i]));                                       \
+    if (check_ws != NULL) OK(sslm_workspace_destroy(check_ws));                        \
+    OK(sslm_kv_pool_destroy(pool));                                                    \
+    OK(sslm_model_unmap(model));                                                       \
+  } while (0)
+
 /* ---- The program ---- */
 
 typedef struct cell {

@@ -500,9 +500,9 @@ def _selection() -> tuple[Mutant, ...]:
         ),
         Mutant(
             "tie rule: inside a schema the highest id wins",
-            "c_abi/decode/select.cpp",
-            "if (block[i] <= best_logit || !automaton->legal(walk_state, begin + i)) continue;",
-            "if (block[i] < best_logit || !automaton->legal(walk_state, begin + i)) continue;",
+            "c_abi/forward/linear.cpp",
+            "(0xffffffffu - static_cast<uint32_t>(token));",
+            "static_cast<uint32_t>(token + 1);",
             "cell:cell_restore/equal_logits_inside_a_schema_choose_the_lowest_legal_id",
         ),
         Mutant(

@@ -25,9 +25,10 @@ const char* const kStatusNames[] = {SSLM_STATUS_ENUM_LIST(SSLM_NAME)};
 
 // Logits of a context that rests ready, in scratch; null when the hook broke exactly-once.
 const int32_t* ready_logits(abi::CallScratch& scratch, const abi::Context& context) {
-  const int32_t* residual = context.state.residual;
-  int32_t* logits = scratch.engine.scratch.logit;
-  return forward::logits(scratch.engine, &residual, 1, logits) ? logits : nullptr;
+  forward::LogitRow row;
+  row.residual = context.state.residual;
+  row.logits = scratch.engine.scratch.logit;
+  return forward::logits(scratch.engine, &row, 1) ? row.logits : nullptr;
 }
 
 // Appends one token and gives its log-probability, 0 where nothing predicts it.

@@ -73,11 +73,12 @@ bool run_layers(Engine& engine, Entry* entries, int32_t count, int32_t begin, in
 }
 
 // Selection for one entry whose state is ready. Returns whether the batch goes on.
-bool choose(const Engine& engine, Entry& entry, int32_t* logits) {
+bool choose(const Engine& engine, Entry& entry, const forward::LogitRow& from) {
   SequenceState& state = *entry.state;
   int32_t token = -1;
   uint32_t walk = state.walk_state;
-  const LogitRow row{logits, engine.scratch.candidate, engine.scratch.candidate_weight, engine.model->vocab};
+  const LogitRow row{from.logits, engine.scratch.candidate, engine.scratch.candidate_weight,
+                     engine.model->vocab, from.best};
   switch (select(entry.choice, state, row, &token, &walk)) {
     case Selected::kToken:
       state.ready = false;
@@ -99,22 +100,49 @@ bool choose(const Engine& engine, Entry& entry, int32_t* logits) {
   return false;
 }
 
-// Logits of all entries in one pass, then commit and selection in index order. `from_layers`: the final
-// residuals are in scratch and not committed yet.
+bool legal_token(const void* context, int32_t token) {
+  const Entry& entry = *static_cast<const Entry*>(context);
+  return entry.choice.automaton->legal(entry.state->walk_state, token);
+}
+
+// What entries from `begin` on need of one logits step: as many as there are rows for. Greedy ones need none.
+int32_t want_logits(const Engine& engine, const Entry* entries, int32_t begin, int32_t count,
+                    bool from_layers, forward::LogitRow* out) {
+  const Scratch& s = engine.scratch;
+  int32_t rows = 0, n = 0;
+  for (; begin + n < count; ++n) {
+    const Entry& entry = entries[begin + n];
+    out[n] = forward::LogitRow{};
+    out[n].residual = from_layers ? s.row[begin + n].residual : entry.state->residual;
+    if (entry.choice.mode == Mode::kGreedy) {
+      out[n].legal = entry.choice.automaton ? legal_token : nullptr;
+      out[n].context = &entry;
+      continue;
+    }
+    if (rows == s.logit_rows) break;
+    out[n].logits = s.logit + static_cast<size_t>(rows++) * static_cast<size_t>(engine.model->vocab);
+  }
+  return n;
+}
+
+// Logits of the entries, then commit and selection in index order. `from_layers`: the final residuals are in
+// scratch and not committed yet.
 int32_t finish(Engine& engine, Entry* entries, int32_t count, bool from_layers) {
   Scratch& s = engine.scratch;
-  const int32_t* residuals[forward::kMaxRows] = {};
-  for (int32_t i = 0; i < count; ++i)
-    residuals[i] = from_layers ? s.row[i].residual : entries[i].state->residual;
-  const bool ok = forward::logits(engine, residuals, count, s.logit);
-  for (int32_t i = 0; i < count; ++i) {
-    if (from_layers)
-      commit(engine, entries[i], s.row[i].residual, s.row[i].counts, engine.model->layer_count);
-    if (!ok) {
-      entries[i].outcome = Outcome::kHookFailed;
-      return i;
+  forward::LogitRow rows[forward::kMaxRows];
+  for (int32_t begin = 0; begin < count;) {
+    const int32_t n = want_logits(engine, entries, begin, count, from_layers, rows);
+    const bool ok = forward::logits(engine, rows, n);
+    for (int32_t i = begin; i < begin + n; ++i) {
+      if (from_layers)
+        commit(engine, entries[i], s.row[i].residual, s.row[i].counts, engine.model->layer_count);
+      if (!ok) {
+        entries[i].outcome = Outcome::kHookFailed;
+        return i;
+      }
+      if (!choose(engine, entries[i], rows[i - begin])) return i;
     }
-    if (!choose(engine, entries[i], s.logit + static_cast<size_t>(i) * engine.model->vocab)) return i;
+    begin += n;
   }
   return count;
 }
@@ -138,7 +166,7 @@ int32_t joint_pass(Engine& engine, Entry* entries, int32_t count, int32_t layer_
 }  // namespace
 
 int32_t decode_group(Engine& engine, Entry* entries, int32_t count, int32_t layer_budget) {
-  const int32_t most = engine.scratch.logit_rows;
+  const int32_t most = engine.scratch.rows;
   for (int32_t i = 0; i < count; i += most) {
     const int32_t part = count - i < most ? count - i : most;
     const int32_t done = joint_pass(engine, entries + i, part, layer_budget);

@@ -34,32 +34,12 @@ int64_t log2_q16(uint64_t p) {
 
 }  // namespace
 
-int32_t greedy(const Automaton* automaton, uint32_t walk_state, const int32_t* logits, int32_t vocab) {
-  const kernels::Kernels& kernels = kernels::active();
-  if (automaton == nullptr) return kernels.argmax(logits, vocab);
-  // The argmax of the row with INT32_MIN where a token is not legal. Only what exceeds the best so far is
-  // looked up, and the kernel skips the blocks in which nothing does.
-  constexpr int32_t kBlock = 512;
-  int32_t best = 0, best_logit = INT32_MIN;
-  for (int32_t begin = 0; begin < vocab; begin += kBlock) {
-    const int32_t count = vocab - begin < kBlock ? vocab - begin : kBlock;
-    const int32_t* block = logits + begin;
-    if (block[kernels.argmax(block, count)] <= best_logit) continue;
-    for (int32_t i = 0; i < count; ++i) {
-      if (block[i] <= best_logit || !automaton->legal(walk_state, begin + i)) continue;
-      best = begin + i;
-      best_logit = block[i];
-    }
-  }
-  return best;
-}
-
 Selected select(const Choice& choice, const SequenceState& state, const LogitRow& row, int32_t* token,
                 uint32_t* next_walk_state) {
   int32_t chosen = -1;
   switch (choice.mode) {
     case Mode::kGreedy:
-      chosen = greedy(choice.automaton, state.walk_state, row.logits, row.vocab);
+      chosen = row.best;
       break;
     case Mode::kDamped:
       if (!choice.damped.history->reserve(choice.damped.most_tokens)) return Selected::kNoMemory;
@@ -68,9 +48,9 @@ Selected select(const Choice& choice, const SequenceState& state, const LogitRow
       break;
     case Mode::kSampled:
       chosen = sample(choice.sampling, choice.automaton, state, row);
-      if (chosen < 0) return Selected::kDeadEnd;
       break;
   }
+  if (chosen < 0) return Selected::kDeadEnd;
   if (choice.automaton != nullptr) {
     const uint32_t next = choice.automaton->step(state.walk_state, chosen);
     if (next == kNoWalkState) return Selected::kDeadEnd;

@@ -64,12 +64,13 @@ struct Choice {
   Sampling sampling;
 };
 
-// A row of logits, which selection may overwrite, and working memory.
+// A row of logits, which selection may overwrite, and working memory. Greedy selection needs only `best`.
 struct LogitRow {
   int32_t* logits;      // [vocab]
   int32_t* candidates;  // [vocab]
   uint32_t* weights;    // [vocab]
   int32_t vocab;
+  int32_t best;  // legal token of the largest logit, the lowest on a tie; -1: none
 };
 
 enum class Selected { kToken, kDeadEnd, kRefused, kNoMemory };
@@ -79,7 +80,6 @@ Selected select(const Choice& choice, const SequenceState& state, const LogitRow
                 uint32_t* next_walk_state);
 
 // The parts of select: each gives the chosen token, legal or not. `automaton` may be null.
-int32_t greedy(const Automaton* automaton, uint32_t walk_state, const int32_t* logits, int32_t vocab);
 // False: a value left the domain of the integer exponential.
 bool damped_greedy(const Damped& damped, const Automaton* automaton, uint32_t walk_state, const LogitRow& row,
                    int32_t* token);

@@ -19,6 +19,8 @@ constexpr int32_t kMaxRows = 128;
 constexpr int32_t kMaxRank = artifact::kMaxAdapterRank;
 // Most query heads that share one pass over the keys and values of their KV head.
 constexpr int32_t kSharedHeads = 8;
+// Logit rows that lie in scratch together; a call that needs more takes them in turns.
+constexpr int32_t kMaxLogitRows = 8;
 constexpr size_t kScratchAlignment = 64;
 
 // The call shape that scratch is laid out for.
@@ -69,11 +71,13 @@ struct Scratch {
   int16_t* low_rank = nullptr;               // [2][kMaxRank] 15-bit adapter activations
   int32_t* low_rank_shift = nullptr;         // [2]
   std::atomic<uint32_t>* clipped = nullptr;  // [1] clamps of the running projection group
-  int32_t* first_residual = nullptr;         // one row: the first entry at the start of a layer
-  uint8_t* saved_row = nullptr;              // K/V bytes of one position
-  int32_t* logit = nullptr;                  // [logit_rows][vocab]
-  int32_t* candidate = nullptr;              // [vocab] token ids under selection
-  uint32_t* candidate_weight = nullptr;      // [vocab]
+  std::atomic<uint64_t>* best =
+      nullptr;  // [1] the best token of the running logits step: see offer in linear.cpp
+  int32_t* first_residual = nullptr;     // one row: the first entry at the start of a layer
+  uint8_t* saved_row = nullptr;          // K/V bytes of one position
+  int32_t* logit = nullptr;              // [logit_rows][vocab]
+  int32_t* candidate = nullptr;          // [vocab] token ids under selection
+  uint32_t* candidate_weight = nullptr;  // [vocab]
   int32_t activation_stride = 0;
   int32_t wide_stride = 0;
   int32_t residual_stride = 0;

@@ -253,12 +253,19 @@ bool layer(Engine& engine, int32_t count, int32_t first_live, int32_t layer_inde
   return first_live == count || mlp(pass);
 }
 
-bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* out) {
+bool logits(Engine& engine, LogitRow* rows, int32_t count) {
   const ModelView& m = *engine.model;
-  for (int32_t i = 0; i < count; ++i) norm_row(engine, i, residuals[i], m.final_norm, engine.scratch.task[0]);
-  const Target head{&m.head, artifact::kProjectionCount,  nullptr, kStateExponent, false,
-                    out,     static_cast<size_t>(m.vocab)};
-  return project(engine, Group{{head, {}}, 1, m.final_norm.exponent, 0, count}, 0, Hook::kLogits);
+  for (int32_t i = 0; i < count; ++i) {
+    norm_row(engine, i, rows[i].residual, m.final_norm, engine.scratch.task[0]);
+  }
+  Target head;
+  head.matrix = &m.head;
+  head.projection = artifact::kProjectionCount;
+  head.out_exponent = kStateExponent;
+  head.logit_rows = rows;
+  if (!project(engine, Group{{head, {}}, 1, m.final_norm.exponent, 0, count}, 0, Hook::kLogits)) return false;
+  for (int32_t i = 0; i < count; ++i) rows[i].best = best_token(engine.scratch, i);
+  return true;
 }
 
 }  // namespace superslm::forward

@@ -21,12 +21,23 @@ void embed(const artifact::ModelView& model, int32_t token, int32_t* residual);
 // Fills the cosines and sines of scratch row `index` for its position; once per token, before layer 0.
 void prepare_rotary(Engine& engine, int32_t index);
 
+// One row of the logits step: all of its logits, or only the best token.
+struct LogitRow {
+  const int32_t* residual = nullptr;
+  int32_t* logits = nullptr;  // [vocab], or null: `best` is enough
+  // The tokens that `best` may be; null: all of them.
+  bool (*legal)(const void* context, int32_t token) = nullptr;
+  const void* context = nullptr;
+  int32_t best = -1;  // set when logits is null: of the legal tokens the largest logit, the lowest id on a
+                      // tie; -1: none is legal
+};
+
 // Runs one layer over scratch rows [0, count). Keys and values of all rows land; rows from `first_live` on
 // also attend and update their residual. False when the hook failed: residuals and counts are then worthless.
 bool layer(Engine& engine, int32_t count, int32_t first_live, int32_t layer_index, Split split);
 
-// Final norm and logits (Q16 nats) of `count` residuals, at most scratch.rows, into out [count][vocab]; the
-// logits step of the hook. False when the hook failed.
-bool logits(Engine& engine, const int32_t* const* residuals, int32_t count, int32_t* out);
+// Final norm and logits (Q16 nats) of `count` rows, at most scratch.rows; the logits step of the hook. False
+// when the hook failed.
+bool logits(Engine& engine, LogitRow* rows, int32_t count);
 
 }  // namespace superslm::forward

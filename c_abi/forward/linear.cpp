@@ -4,6 +4,7 @@
 
 #include "base/fixed_point.h"
 #include "base/prefetch.h"
+#include "forward/layer.h"
 
 namespace superslm::forward {
 
@@ -80,6 +81,27 @@ void add_adapter(const Engine& engine, const Target& target, int32_t target_inde
   for (int32_t i = 0; i < n; ++i) y[i] += part[i];
 }
 
+// Larger is better: the logit above the token, so that of equal logits the lowest token wins. Never 0.
+uint64_t rank(int32_t logit, int32_t token) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(logit) ^ 0x80000000u) << 32 |
+         (0xffffffffu - static_cast<uint32_t>(token));
+}
+
+// Puts the logits of tokens [first, first + n) up against the best so far; tasks may do so in any order.
+void offer(const kernels::Kernels& k, const LogitRow& row, const int32_t* logits, int32_t first, int32_t n,
+           std::atomic<uint64_t>& best) {
+  int32_t i = k.argmax(logits, n);
+  uint64_t so_far = best.load(std::memory_order_relaxed);
+  if (rank(logits[i], first + i) <= so_far) return;
+  const int32_t end = row.legal ? n : i + 1;
+  for (i = row.legal ? 0 : i; i < end; ++i) {
+    const uint64_t own = rank(logits[i], first + i);
+    if (own <= so_far || (row.legal && !row.legal(row.context, first + i))) continue;
+    while (own > so_far && !best.compare_exchange_weak(so_far, own, std::memory_order_relaxed)) {
+    }
+  }
+}
+
 // Finishes one tile of products of one activation row: multiplier, adapter, bias, clamp or residual add.
 void finish_tile(const Engine& engine, const Group& group, int32_t layer_index, int32_t target_index,
                  int32_t row, int32_t r, int32_t n, int64_t* y) {
@@ -92,11 +114,16 @@ void finish_tile(const Engine& engine, const Group& group, int32_t layer_index, 
           lin_shift(m, group.in_exponent, s.activation_shift[row], target.out_exponent));
   const LoraPair* pair = pair_of(s.row[row], layer_index, target.projection);
   if (pair) add_adapter(engine, target, target_index, row, *pair, r, n, y);
-  int32_t* out = target.out + static_cast<size_t>(row) * target.out_stride + at;
+  int32_t tile[kTileRows];
+  const LogitRow* logit_row = target.logit_rows ? target.logit_rows + row : nullptr;
+  int32_t* out = logit_row == nullptr ? target.out + static_cast<size_t>(row) * target.out_stride + at
+                 : logit_row->logits  ? logit_row->logits + at
+                                      : tile;
   const uint32_t clipped =
       target.adds ? k.add(y, n, out)
                   : k.saturate(y, target.bias ? target.bias + at * sizeof(int32_t) : nullptr, n, out);
   if (clipped != 0) s.clipped[row].fetch_add(clipped, std::memory_order_relaxed);
+  if (out == tile) offer(k, *logit_row, tile, r, n, s.best[row]);
 }
 
 // Rows [begin, end) of one target for all activation rows. A task with scratch of its
@@ -162,6 +189,11 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 }  // namespace
 
+int32_t best_token(const Scratch& scratch, int32_t row) {
+  const uint64_t best = scratch.best[row].load(std::memory_order_relaxed);
+  return best == 0 ? -1 : static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(best));
+}
+
 kernels::WeightRows weight_rows(const Matrix& m, int32_t row) {
   const size_t blocks = static_cast<size_t>(m.blocks());
   const bool four_bit = m.format == artifact::WeightFormat::kW4;
@@ -188,6 +220,7 @@ bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook)
   for (int32_t i = 0; i < group.target_count; ++i) total += group.targets[i].matrix->rows;
   for (int32_t row = group.first_row; row < group.end_row; ++row) {
     s.clipped[row].store(0, std::memory_order_relaxed);
+    s.best[row].store(0, std::memory_order_relaxed);
     for (int32_t i = 0; i < group.target_count; ++i) {
       const LoraPair* pair = pair_of(s.row[row], layer_index, group.targets[i].projection);
       if (pair) prepare_adapter(engine, group, i, row, *pair);

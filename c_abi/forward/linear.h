@@ -7,15 +7,18 @@
 
 namespace superslm::forward {
 
+struct LogitRow;
+
 // One matrix of a group and where its rows go.
 struct Target {
   const artifact::Matrix* matrix = nullptr;
   artifact::Projection projection = artifact::kQ;  // its adapter pair; kProjectionCount: none
   const uint8_t* bias = nullptr;
-  int32_t out_exponent = 0;  // Qout
-  bool adds = false;         // out = sat32(out + y), else out = sat32(y + bias)
-  int32_t* out = nullptr;    // of scratch row 0
-  size_t out_stride = 0;     // elements from row to row
+  int32_t out_exponent = 0;              // Qout
+  bool adds = false;                     // out = sat32(out + y), else out = sat32(y + bias)
+  int32_t* out = nullptr;                // of scratch row 0
+  size_t out_stride = 0;                 // elements from row to row
+  const LogitRow* logit_rows = nullptr;  // of the logits step, in place of out; see scratch.best
 };
 
 // Matrices of the same input, computed together.
@@ -26,6 +29,9 @@ struct Group {
   int32_t first_row = 0;    // scratch rows [first_row, end_row)
   int32_t end_row = 0;
 };
+
+// The token that the logits step found best for a row, -1 when none was legal.
+int32_t best_token(const Scratch& scratch, int32_t row);
 
 // How a group uses the host's hook. The logits step calls it for any number of tasks, a projection for two or
 // more.

@@ -44,7 +44,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   const int32_t query = m.heads * m.head_dim, key = m.kv_heads * m.head_dim;
   const int32_t widest = larger(larger(m.hidden, query), m.mlp);
   s.rows = clamp_rows(larger(shape.max_batch, shape.max_chunk));
-  s.logit_rows = clamp_rows(shape.max_batch);
+  s.logit_rows = clamp_rows(shape.max_batch < kMaxLogitRows ? shape.max_batch : kMaxLogitRows);
   s.tasks = shape.max_tasks < 1 ? 1 : shape.max_tasks < base::kMaxTasks ? shape.max_tasks : base::kMaxTasks;
   s.activation_stride = spread(padded(widest), 32);
   s.wide_stride = spread(larger(query + 2 * key, 2 * m.mlp), 16);
@@ -64,6 +64,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
   s.low_rank = carver.take<int16_t>(rows, uint64_t{2} * kMaxRank);
   s.low_rank_shift = carver.take<int32_t>(rows, 2);
   s.clipped = carver.take<std::atomic<uint32_t>>(rows);
+  s.best = carver.take<std::atomic<uint64_t>>(rows);
   s.task = carver.take<TaskScratch>(static_cast<uint64_t>(s.tasks));
   for (int32_t i = 0; i < s.tasks; ++i) {
     TaskScratch t;
@@ -99,6 +100,7 @@ Scratch carve(const ModelView& model, const Shape& shape, void* buffer) {
   for (int32_t i = 0; i < s.rows; ++i) {
     new (&s.row[i]) Row();
     new (&s.clipped[i]) std::atomic<uint32_t>(0);
+    new (&s.best[i]) std::atomic<uint64_t>(0);
   }
   return s;
 }

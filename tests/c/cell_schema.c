@@ -272,6 +272,9 @@ static void a_prompt_span_does_not_move_the_walk(void) {
 static void a_complete_schema_gives_minus_two_again_and_again(void) {
   scene s = open_scene();
   const sslm_seq seq = bound_seq(s, s.chain), fresh = bound_seq(s, s.chain);
+  sslm_seq ended = seq;
+  sslm_decode_params damped;
+  int32_t out = 77;
   blob before;
   int i;
   prefill_run(s.model, seq, 4, 2, NULL);
@@ -279,6 +282,9 @@ static void a_complete_schema_gives_minus_two_again_and_again(void) {
   CHECK_INT(stats_of(s.model, seq).schema_accepting, 1);
   before = save(seq);
   for (i = 0; i < 3; ++i) CHECK_INT(decode_once(s.model, seq), -2);
+  OK(sslm_decode_params_init(s.model, SSLM_DECODE_MODE_DAMPED_GREEDY, info_of(s.model).layers, &damped));
+  OK(sslm_decode_step_v2(s.model, &ended, 1, &damped, NULL, &out));
+  CHECK_INT(out, -2);
   CHECK_UNCHANGED(seq, before);
   CHECK_INT(stats_of(s.model, seq).forced_token_count, 3);
   OK(sslm_seq_set_adapter(seq, NULL));

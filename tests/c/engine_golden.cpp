@@ -90,8 +90,10 @@ struct Run {
   }
   void print_logits() {
     std::vector<int32_t> logits(static_cast<size_t>(model.view.vocab));
-    const int32_t* from = state.residual;
-    forward::logits(engine, &from, 1, logits.data());
+    forward::LogitRow row;
+    row.residual = state.residual;
+    row.logits = logits.data();
+    forward::logits(engine, &row, 1);
     print_digest("final", residual.data(), residual.size() * sizeof(int32_t));
     print_digest("logits", logits.data(), logits.size() * sizeof(int32_t));
   }

@@ -128,15 +128,21 @@ class Aligned {
   size_t size_;
 };
 
+// Memory that lives as long as the process, beyond the checks for leaks.
+inline uint8_t* lend(size_t size) {
+  static auto& kept = *new std::vector<Aligned*>;
+  kept.push_back(new Aligned(size));
+  return kept.back()->data();
+}
+
 // A pool that lives as long as the process.
 inline sslm_kv_pool make_pool(sslm_model model, bool paged, uint32_t count) {
-  static auto& kept = *new std::vector<Aligned*>;
   const size_t size = paged ? count * sslm_kv_page_size(model) + sslm_kv_page_pool_overhead_size(model, count)
                             : sslm_kv_pool_contiguous_size(model, count);
-  kept.push_back(new Aligned(size));
+  uint8_t* buffer = lend(size);
   sslm_kv_pool pool = nullptr;
-  REQUIRE_EQ(paged ? sslm_kv_page_pool_create(model, kept.back()->data(), size, count, &pool)
-                   : sslm_kv_pool_create_contiguous(model, kept.back()->data(), size, count, &pool),
+  REQUIRE_EQ(paged ? sslm_kv_page_pool_create(model, buffer, size, count, &pool)
+                   : sslm_kv_pool_create_contiguous(model, buffer, size, count, &pool),
              SSLM_OK);
   return pool;
 }

@@ -21,9 +21,8 @@ sslm_workspace make_workspace(sslm_model model, int32_t batch, int32_t chunk, ss
   const sslm_config config = {batch, chunk, kLayers, 0};
   const size_t size =
       spread ? sslm_ext_workspace_size_parallel(model, &config, 4) : sslm_workspace_size(model, &config);
-  auto* memory = new Aligned(size);
   sslm_workspace ws = nullptr;
-  REQUIRE_EQ(sslm_workspace_create(model, &config, memory->data(), size, &ws), SSLM_OK);
+  REQUIRE_EQ(sslm_workspace_create(model, &config, lend(size), size, &ws), SSLM_OK);
   if (run == nullptr) return ws;
   const sslm_parallel_for hook = {run, nullptr, 4, spread ? SSLM_PARALLEL_FOR_MATVEC : 0};
   REQUIRE_EQ(sslm_workspace_set_parallel_for(ws, &hook), SSLM_OK);
@@ -69,7 +68,7 @@ World::World() : model_(map_base("verbs")), other_(map_base("centred")), adapter
                 : kind == kPagePool ? kUnits[i] * sslm_kv_page_size(model_) +
                                           sslm_kv_page_pool_overhead_size(model_, kUnits[i])
                                     : sslm_kv_pool_contiguous_size(model_, kUnits[i]);
-    buffers_[i] = (new Aligned(sizes_[i]))->data();
+    buffers_[i] = lend(sizes_[i]);
   }
 }
 

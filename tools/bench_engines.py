@@ -113,8 +113,14 @@ class Engine:
         self.name = name
         self._errors = tempfile.TemporaryFile("w+")
         words = [str(python), str(WORKERS / script), *map(str, arguments)]
+        paths = [str(dev.ROOT / "python_binding"), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         )
         self.about: dict[str, Any] = self.ask("about")
 

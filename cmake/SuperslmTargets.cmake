@@ -36,6 +36,9 @@ function(superslm_set_compile_options target)
     target_compile_options(${target} PRIVATE -fno-exceptions -fno-rtti -fno-threadsafe-statics
       -ffunction-sections -fdata-sections -Wall -Wextra)
   endif()
+  if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # on Windows it keeps vectors on a stack that it does not align
+    target_compile_options(${target} PRIVATE -Wa,-muse-unaligned-vector-move)
+  endif()
   if(SUPERSLM_TEST_SEAMS)
     target_compile_definitions(${target} PRIVATE SUPERSLM_TEST_SEAMS=1)
   endif()

@@ -2,16 +2,14 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """64-bit ARM under an emulator: a Cortex-A53 has no dot product instruction, a Cortex-A76 has it.
 
-Needs Debian's packages g++-aarch64-linux-gnu and qemu-user; without them every test here fails and says so.
+Needs Debian's packages g++-aarch64-linux-gnu and qemu-user.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,11 +17,10 @@ import check_no_float
 import dev
 import pytest
 from cell_programs import artifacts_of
+from platform_support import build_program, check_golden, emulated, need
 from test_abi_tiers import weak_symbols
 from test_golden import golden  # noqa: F401
 
-C_SOURCES = Path(__file__).resolve().parent / "c"
-SYSROOT = "/usr/aarch64-linux-gnu"
 TIERS = ("scalar", "neon", "neon_dotprod")
 BEST = {"cortex-a53": "neon", "cortex-a76": "neon_dotprod"}  # processor -> the tier that dispatch must choose
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
@@ -32,28 +29,9 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 @pytest.fixture(scope="module")
 def arm_library() -> Path:
     """The library with test seams for 64-bit ARM Linux."""
-    missing = [name for name in ("aarch64-linux-gnu-g++", "qemu-aarch64") if not shutil.which(name)]
-    assert not missing, f"{missing} not found: apt install g++-aarch64-linux-gnu qemu-user"
+    need("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu")
+    need("qemu-aarch64", "qemu-user")
     return dev.build("aarch64")
-
-
-def emulated(processor: str, program: Path, *arguments: object, env: Mapping[str, str] | None = None) -> str:
-    """Runs a program on an emulated processor and returns what it prints; fails with what it says."""
-    command = ["qemu-aarch64", "-cpu", processor, "-L", SYSROOT, str(program), *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout
-
-
-def build_program(folder: Path, name: str, library: Path, compiler: str) -> Path:
-    """Compiles tests/c/NAME.cpp against the static library beside a shared one."""
-    program = folder / name
-    command = [*shlex.split(compiler), "-std=c++20", "-O1", "-g", f"-I{dev.ROOT / 'c_abi'}"]
-    command += [str(C_SOURCES / f"{name}.cpp"), str(library.parent / "libsuperslm.a"), "-pthread"]
-    subprocess.run([*command, "-o", str(program)], check=True)
-    return program
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +83,7 @@ def test_smollm2_gives_the_golden_digests_on_arm(
     """The committed digests of an independent engine: residuals, logits, K and V of 24 tokens, W8 and W4."""
     tokens = [step[0] for step in golden.steps]
     out = emulated(processor, arm_program("engine_golden"), golden.path, "decode", *tokens)
-    found: dict[str, list[str]] = {}
-    for name, value, *_ in map(str.split, out.splitlines()):
-        found.setdefault(name, []).append(value)
-    assert found["tier"] == [BEST[processor]]
-    assert [int(token) for token in found["argmax"]] == [step[1] for step in golden.steps]
-    for column, name in ((2, "residuals"), (3, "final"), (4, "logits")):
-        assert [digest[:16] for digest in found[name]] == [step[column] for step in golden.steps], name
-    for name in ("k", "v"):
-        assert [digest[:16] for digest in found[name]] == getattr(golden, name), name
+    check_golden(golden, out, BEST[processor])
 
 
 LONG = pytest.mark.long

@@ -158,6 +158,33 @@ def test_an_earlier_run_can_be_printed_and_drawn_again(
     assert "x llama.cpp" in done.stdout and (tmp_path / "figures.svg").is_file()
 
 
+def test_a_run_in_parts_keeps_the_rows_of_the_first(
+    fixture_artifact: Callable[..., Path], library_path: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "figures.json"
+    for part in ("load", "prefill-512-1t"):
+        options = [
+            "--model",
+            fixture_artifact("cells"),
+            "--rounds",
+            1,
+            "--only",
+            part,
+            "--json",
+            target,
+            "--add",
+        ]
+        done = run_bench(library_path, *options)
+        assert done.returncode == 0, done.stderr
+    both = json.loads(target.read_text())
+    assert [row["name"] for row in both["rows"]] == ["load", "prefill-512-1t"]
+    assert both["command"].count("--only") == 2 and both["facts"]["layers"] == 4
+    other = run_bench(
+        library_path, "--model", fixture_artifact("deep"), "--only", "load", "--json", target, "--add"
+    )
+    assert other.returncode == 1 and "measure all rows again" in other.stderr
+
+
 def test_the_made_up_vocabulary_is_a_tokenizer(tmp_path: Path) -> None:
     size = 70_000
     spec = dataclasses.replace(spec_of("bias"), name="vocabulary", vocab=size)

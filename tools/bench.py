@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -252,6 +253,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         run = Run(options, stack)
         figures = heading(run)
+        if options.add and options.json.is_file():
+            figures = continued(figures, json.loads(options.json.read_text()))
         chosen = [row for row in ROWS if not options.only or any(word in row.name for word in options.only)]
         began, opened = time.monotonic(), False
         for number, row in enumerate(chosen):
@@ -266,11 +269,20 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 continue
             watch = Watch()
             for result in measured(run, row):
-                figures["rows"].append({**result, **watch.read()})
-                print(bench_report.line(figures["rows"][-1]), flush=True)
+                result.update(watch.read())
+                figures["rows"] = [old for old in figures["rows"] if old["name"] != result["name"]] + [result]
+                print(bench_report.line(result), flush=True)
             if options.json:
                 write(options.json, json.dumps(figures, indent=1) + "\n")
     return figures
+
+
+def continued(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """The figures of an earlier part of the same measurement. Raises DevError when something differs."""
+    for key in ("machine", "model", "weights", "engines"):
+        if new[key] != old[key]:
+            raise dev.DevError(f"--add: {key} was {old[key]} and is now {new[key]}; measure all rows again")
+    return {**old, "command": f"{old['command']}\n    {new['command']}"}
 
 
 def measured(run: Run, row: Row) -> Iterator[dict[str, Any]]:
@@ -288,7 +300,9 @@ def heading(run: Run) -> dict[str, Any]:
     engines = {}
     for name, engine in run.engines.items():
         about = dict(engine.about)
-        about["compiler"] = compiler_of(Path(about.pop("library")))
+        library = Path(about.pop("library"))
+        about["compiler"] = compiler_of(library)
+        about["library_digest"] = hashlib.sha256(library.read_bytes()).hexdigest()
         engines[name] = {**about, "file": run.files[name].name, "bytes": run.files[name].stat().st_size}
     return {
         "date": datetime.date.today().isoformat(),
@@ -311,9 +325,10 @@ def shown_command(options: argparse.Namespace) -> str:
     words = ["python tools/dev.py bench", "--model", Path(options.model).name, "--weights", options.weights]
     for peer in options.peer:
         words += ["--peer", peer]
+    words += ["--rounds", str(options.rounds)]
     if options.only:
         words += ["--only", *options.only]
-    return " ".join([*words, "--rounds", str(options.rounds)])
+    return " ".join(words + ["--json figures.json --add"] * options.add)
 
 
 def write(path: Path, text: str) -> None:
@@ -337,6 +352,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", nargs="*", metavar="WORD", help=f"rows whose name has it: {' '.join(r.name for r in ROWS)}"
     )
     out.add_argument("--json", type=Path, metavar="FILE", help="writes the figures there")
+    out.add_argument("--add", action="store_true", help="keeps the rows that FILE has: a run in parts")
     out.add_argument("--from", dest="figures", type=Path, metavar="FILE", help="figures of an earlier run")
     out.add_argument("--plot", type=Path, metavar="FILE", help="draws the ratios as SVG")
     out.add_argument("--docs", action="store_true", help="writes the table into docs/performance.md")
@@ -349,6 +365,8 @@ def main() -> int:
     options = command.parse_args()
     if options.rounds < 1:
         command.error("--rounds must be at least 1")
+    if options.add and not options.json:
+        command.error("--add needs --json")
     try:
         figures = json.loads(options.figures.read_text()) if options.figures else measure(options)
         print("\n" + bench_report.text(figures))

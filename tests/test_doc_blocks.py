@@ -64,14 +64,27 @@ class Parsed(Exception):
 
 
 def parse_as_tool(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs a tool of tools/ up to the point where its arguments are accepted."""
-    original = argparse.ArgumentParser.parse_args
+    """Runs a tool of tools/ up to the point where its arguments are accepted, and never any further."""
+    depth = 0  # parse_args calls parse_known_args, and that one those of subcommands
 
-    def parse(self: argparse.ArgumentParser, *arguments: object, **named: object) -> None:
-        original(self, *arguments, **named)  # type: ignore[arg-type]
-        raise Parsed
+    def stopping(name: str) -> None:
+        original = getattr(argparse.ArgumentParser, name)
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+        def parse(self: argparse.ArgumentParser, *arguments: object, **named: object) -> object:
+            nonlocal depth
+            depth += 1
+            try:
+                result = original(self, *arguments, **named)
+            finally:
+                depth -= 1
+            if depth == 0:
+                raise Parsed
+            return result
+
+        monkeypatch.setattr(argparse.ArgumentParser, name, parse)
+
+    stopping("parse_args")
+    stopping("parse_known_args")
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(Parsed):
         importlib.import_module(Path(words[0]).stem).main()

@@ -17,7 +17,7 @@ PAGES = sorted(
     for path in dev.ROOT.glob(pattern)
 )
 COMMANDS = (
-    "superslm python python3 pip git cd . export cc cmake cp mcs mono node npm love godot3-server .ci/run ./host ./minimal "
+    "superslm python python3 pip git cd . export cc cmake cp mcs mono node npm love godot3-server .ci/run ./host ./minimal ./game "
     "build/job_system/frame_host"
 ).split()
 EXPLANATION = re.compile(r"(?<=\S) {3,}(?=\S)")  # behind a command, in columns
@@ -33,6 +33,7 @@ NOTATION: dict[str, list[tuple[str, str]]] = {
         ("offset 0 ", "the layout of a file"),
         ("q_ln2 = ", "constants as a formula; tests/test_artifact.py computes them exactly"),
     ],
+    "docs/structured-output.md": [("shop: ", "what a test prints; its limits are that test's")],
     "examples/web/README.md": [("const library", "JavaScript; examples/web/main.js makes the same calls")],
     "plugin_host/godot/README.md": [("var cast", "GDScript for Godot 4; fake_host.cpp makes the same calls")],
 }

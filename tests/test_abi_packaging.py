@@ -88,6 +88,9 @@ def pkg_config_consumer(folder: Path, pkgconfig_dir: Path, library_dir: Path) ->
     flags = run("pkg-config", "--cflags", "--libs", "superslm", env=env).split()
     run("cc", "-std=c99", CONSUMER / "consumer.c", *flags, "-o", folder / "consumer")
     assert run(folder / "consumer", env={"LD_LIBRARY_PATH": str(library_dir)}).startswith("superslm ")
+    flags = run("pkg-config", "--cflags", "--libs", "superslm-static", env=env).split()
+    run("cc", "-std=c99", CONSUMER / "consumer.c", *flags, "-o", folder / "alone")
+    assert run(folder / "alone").startswith("superslm ")
 
 
 def test_find_package_works_in_a_moved_install(prefix: Path, tmp_path: Path) -> None:
@@ -117,6 +120,7 @@ def test_the_wheel_serves_every_python_and_names_the_release(wheel: Path) -> Non
         "superslm/lib/libsuperslm.so.1",
         "superslm/lib/cmake/superslm/superslm-config.cmake",
         "superslm/lib/pkgconfig/superslm.pc",
+        "superslm/lib/pkgconfig/superslm-static.pc",
         "superslm/py.typed",
     ):
         assert wanted in names, wanted
@@ -130,7 +134,8 @@ def test_find_package_works_from_the_wheel(installed: Callable[[str], str], tmp_
 def test_pkg_config_works_from_the_wheel(installed: Callable[[str], str], tmp_path: Path) -> None:
     library = Path(installed("superslm.library_path()"))
     assert (Path(installed("superslm.include_dir()")) / "superslm/sslm_abi.h").is_file()
-    pkg_config_consumer(tmp_path, library.parent / "pkgconfig", library.parent)
+    pkg_config_consumer(tmp_path, Path(installed("superslm.pkgconfig_dir()")), library.parent)
+    assert run(tmp_path / "consumer").startswith("superslm ")  # it knows where the wheel's library lies
 
 
 def test_the_wheel_finds_its_own_library(installed: Callable[[str], str]) -> None:

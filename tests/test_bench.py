@@ -226,6 +226,16 @@ def test_a_peer_whose_interpreter_is_missing_is_named(monkeypatch: pytest.Monkey
         bench_engines.peer_python(peer)
 
 
+def test_a_peer_that_pip_cannot_have_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    peer = bench_engines.PEERS["openvino"]
+    monkeypatch.delenv(peer.variable, raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(dev, "CACHE", tmp_path)
+    with pytest.raises(dev.DevError, match=f"(?s)pip could not install openvino-genai.*{peer.variable}"):
+        bench_engines.peer_python(peer)
+    assert not (tmp_path / "peers/openvino/superslm-packages.txt").exists(), "the next run tries again"
+
+
 def test_an_engine_reports_its_own_errors_and_its_end(library_path: Path) -> None:
     with bench_engines.start("superslm") as engine:
         assert engine.about["name"] == "SuperSLM"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dev
@@ -75,17 +75,62 @@ def conversation(path: Path) -> list[str]:
         return ["".join(chat.say(line, max_tokens=128)) for line in TURNS]
 
 
+@pytest.fixture
+def site(tmp_path: Path) -> Callable[..., Path]:
+    """`site(module, model)`: a folder with the page and what it loads."""
+
+    def make(module: Path, model: Path) -> Path:
+        folder = tmp_path / "site"
+        shutil.copytree(WEB, folder)
+        shutil.copy(module, folder / "superslm.wasm")
+        (folder / "model.sslm").symlink_to(model)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A page of headless Chromium."""
+    program = need("chromium-headless-shell", "chromium-headless-shell")
+    with Browser(program, tmp_path / "profile") as page:
+        yield page
+
+
+PLAY = """(async () => {
+  const { Model, SuperSLM } = await import('/superslm.mjs');
+  const library = await SuperSLM.load();
+  const model = await Model.load(library, '/model.sslm');
+  return [library.tier, model.verify()];
+})()"""
+
+
+@pytest.mark.parametrize("variant", MODULES)
+def test_chromium_plays_the_scene(
+    variant: str,
+    module: Callable[[str], Path],
+    site: Callable[..., Path],
+    browser: Browser,
+    smollm2_golden: Path,
+) -> None:
+    """SmolLM2's digest over tokens, logits and K/V bytes is the one in the artifact, which tests compare elsewhere."""
+    with served(site(module(variant), smollm2_golden)) as address:
+        browser.open(f"{address}/README.md")
+        browser.wait("location.pathname === '/README.md'", 60)
+        assert browser.evaluate(PLAY) == [MODULES[variant], None]
+
+
 @pytest.mark.parametrize("layers", [7, 30])
 def test_a_page_in_chromium_holds_the_conversation(
-    layers: int, module: Callable[[str], Path], smollm2_golden: Path, tmp_path: Path
+    layers: int,
+    module: Callable[[str], Path],
+    site: Callable[..., Path],
+    browser: Browser,
+    smollm2_golden: Path,
 ) -> None:
     """Two turns, the second typed into the form; the reply grows frame by frame."""
-    browser = need("chromium-headless-shell", "chromium-headless-shell")
-    site = tmp_path / "site"
-    shutil.copytree(WEB, site)
-    shutil.copy(module("wasm"), site)
-    (site / "model.sslm").symlink_to(smollm2_golden)
-    with served(site) as address, Browser(browser, tmp_path / "profile") as page:
+    page = browser
+    with served(site(module("wasm"), smollm2_golden)) as address:
         page.open(f"{address}/index.html?layers={layers}&say={TURNS[0]}")
         page.wait("document.querySelector('.reply')?.childNodes.length > 2", 300)
         page.wait(SETTLED, 300)
@@ -98,14 +143,15 @@ def test_a_page_in_chromium_holds_the_conversation(
     assert f"{layers} of 30 layers a frame, simd128 kernels" in status
 
 
-def test_a_page_says_what_is_wrong_with_its_model(module: Callable[[str], Path], tmp_path: Path) -> None:
-    browser = need("chromium-headless-shell", "chromium-headless-shell")
-    site = tmp_path / "site"
-    shutil.copytree(WEB, site)
-    shutil.copy(module("wasm"), site)
-    (site / "bad.sslm").write_bytes(b"not an artifact" * 100)
-    with served(site) as address, Browser(browser, tmp_path / "profile") as page:
-        for name, words in (("none.sslm", "404"), ("bad.sslm", "SSLM_ARTIFACT_REJECTED: header")):
-            page.open(f"{address}/index.html?model={name}")
-            page.wait("document.body?.dataset.state === 'failed'", 60)
-            assert words in page.evaluate("document.getElementById('status').textContent")
+def test_a_page_says_what_is_wrong_with_its_model(
+    module: Callable[[str], Path], site: Callable[..., Path], browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.sslm").write_bytes(b"not an artifact" * 100)
+    with served(site(module("wasm"), tmp_path / "bad.sslm")) as address:
+        for name, words in (("none.sslm", "404"), ("model.sslm", "SSLM_ARTIFACT_REJECTED: header")):
+            browser.open(f"{address}/index.html?model={name}")
+            failed = (
+                "document.body?.dataset.state === 'failed' && document.getElementById('status').textContent"
+            )
+            assert words in browser.wait(failed, 60)
+            browser.evaluate("delete document.body.dataset.state")

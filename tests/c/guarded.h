@@ -14,6 +14,8 @@
 #define NOMINMAX
 #endif
 #include <windows.h>
+#undef near  // it takes common words for itself
+#undef far
 #elif !defined(__wasm__)
 #include <sys/mman.h>
 #include <unistd.h>

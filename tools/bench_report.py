@@ -58,8 +58,7 @@ def line(row: Row) -> str:
 def headline(figures: Row) -> str:
     """What was measured with, in one paragraph."""
     engines = figures["engines"]
-    tier = figures.get("facts", {}).get("tier", "?")
-    parts = [f"SuperSLM with {tier} kernels ({engines[OURS]['compiler']})"]
+    parts = [f"SuperSLM with {engines[OURS]['tier']} kernels ({engines[OURS]['compiler']})"]
     for name, about in engines.items():
         if name != OURS:
             parts.append(f"{about['name']} ({about['version']}, {about['compiler']})")

@@ -17,7 +17,7 @@ from typing import Any
 import worker
 from superslm import Model, Sequence, Workspace, __version__, _abi, library_path
 from superslm._handles import Buffer, Handle
-from superslm._library import check
+from superslm._library import check, library
 from superslm.artifact import LAYER_ROLES, MODEL_ROLES, TENSOR, W4, W8, sections_of
 
 
@@ -91,6 +91,7 @@ class SuperSLM(worker.Worker):
         return {
             "name": "SuperSLM",
             "version": __version__,
+            "tier": library().sslm_ext_kernel_tier().decode(),
             "variants": self.variants,
             "library": str(library_path()),
         }
@@ -113,11 +114,10 @@ class SuperSLM(worker.Worker):
         self._model.close()
 
     def facts(self) -> dict[str, Any]:
-        """What speeds are computed from: weights read per token, products per token, kernels."""
+        """What speeds are computed from: weights read per token, products per token, shape."""
         info = self._model.info
         attention = 2 * info.layers * info.heads * info.head_dim  # products per token and position before it
         return {
-            "tier": self._model.kernel_tier,
             "cap": info.cap,
             "layers": info.layers,
             "digest": info.file_digest,

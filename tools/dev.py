@@ -56,6 +56,7 @@ PROMPTS = (
 SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
 SHARED_OBJECTS = "-DSUPERSLM_SHARE_OBJECTS=ON"  # both libraries of one compilation
+NO_WARNINGS = ("-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",) if STRICT else ()  # compilers to come may have new ones
 QUICK = "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"  # instrumented kernels compile for minutes at -O3
 FUZZED = (
     f"{QUICK} -fsanitize-ignorelist={ROOT / 'tests/fuzz/ignore.txt'}"
@@ -67,8 +68,8 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "release": (None, None, (SHARED_ONLY,)),
     "package": (None, None, ()),
     "seams": (None, None, (SEAMS, SHARED_OBJECTS)),
-    "gcc": ("gcc", "g++", (SHARED_ONLY,)),
-    "clang": ("clang-19", "clang++-19", (SHARED_ONLY,)),
+    "gcc": ("gcc", "g++", (SHARED_ONLY, *NO_WARNINGS)),
+    "clang": ("clang-19", "clang++-19", (SHARED_ONLY, *NO_WARNINGS)),
     "gcc-O0": ("gcc", "g++", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
     "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
     "sanitized": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=address,undefined")),

@@ -134,6 +134,7 @@ class Cast:
                 continue
             blob = character.sequence.save()
             restored = self.pool.restore(blob, self.world)
+            restored.pending = character.sequence.pending  # a token in the making hides it from the blob
             character.sequence.close()
             character.sequence = restored
             size += len(blob)

@@ -17,8 +17,8 @@ PAGES = sorted(
     for path in dev.ROOT.glob(pattern)
 )
 COMMANDS = (
-    "superslm python python3 pip git cd . export cc cmake cp mcs mono node npm love godot3-server .ci/run ./host ./minimal ./game "
-    "build/job_system/frame_host"
+    "superslm python python3 pip git cd . export cc cmake cp mcs mono node npm love godot3-server .ci/run ./host "
+    "./minimal ./game build/job_system/frame_host"
 ).split()
 EXPLANATION = re.compile(r"(?<=\S) {3,}(?=\S)")  # behind a command, in columns
 KINDS = ("c", "cmake", "json", "python", "python fragment", "python runnable", "sh")

@@ -21,7 +21,9 @@ foreach(language C CXX)
   set(CMAKE_${language}_ARCHIVE_APPEND "\"${ZIG}\" ar q <TARGET> <OBJECTS>")
   set(CMAKE_${language}_ARCHIVE_FINISH "\"${ZIG}\" ranlib <TARGET>")
 endforeach()
-set(CMAKE_CXX_FLAGS_INIT -g0) # its compiler adds debug information by itself
+# zig's compiler adds debug information by itself, and its C++ driver builds a C++ library before it links anything: it
+# only ever compiles here, CMake's own checks included.
+set(CMAKE_CXX_FLAGS_INIT "-g0 -c")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT -s)
-set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY) # a C++ program would have zig build a C++ library first
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)

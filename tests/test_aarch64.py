@@ -7,6 +7,7 @@ Needs Debian's packages g++-aarch64-linux-gnu and qemu-user.
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def arm_library() -> Path:
 def arm_program(arm_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`arm_program(name)`: tests/c/NAME.cpp for ARM."""
     folder = tmp_path_factory.mktemp("aarch64")
-    return lambda name: build_program(folder, name, arm_library, "aarch64-linux-gnu-g++")
+    return functools.cache(lambda name: build_program(folder, name, arm_library, "aarch64-linux-gnu-g++"))
 
 
 @pytest.mark.parametrize("processor", BEST)

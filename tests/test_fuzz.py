@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,6 +40,14 @@ def test_every_target_has_small_seeds_and_every_source_is_a_target() -> None:
     assert {path.stem for path in SOURCES.glob("fuzz_*.cpp")} == {f"fuzz_{name}" for name in names}
     files = [path for path in SEEDS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= MOST_SEED_BYTES
+
+
+def test_the_seeds_of_the_verbs_name_the_steps_in_their_order() -> None:
+    sys.path.insert(0, str(SOURCES))
+    from seeds import STEPS
+
+    source = (SOURCES / "fuzz_verbs.cpp").read_text()
+    assert tuple(re.findall(r"&World::(\w+),", source)) == STEPS
 
 
 @pytest.mark.fuzz

@@ -160,7 +160,7 @@ sslm_status World::draw(Pool& pool, bool budgeted, int32_t budget, Context& cont
 // ---- Sequences ----
 
 void World::create(Input& in) {
-  Seq& seq = pick_seq(in);
+  Seq& seq = new_seq(in);
   if (seq.handle != nullptr) forget(seq);
   Pool& pool = pick_pool(in);
   const uint8_t choice = in.byte();
@@ -260,7 +260,7 @@ void World::choose_workspace(Input& in) { workspace_ = static_cast<int>(in.below
 // ---- Prefixes ----
 
 void World::begin(Input& in) {
-  Prefix& prefix = pick_prefix(in);
+  Prefix& prefix = new_prefix(in);
   if (prefix.handle != nullptr) return;
   Pool& pool = pick_pool(in);
   const uint8_t choice = in.byte();
@@ -278,7 +278,7 @@ void World::begin(Input& in) {
 }
 
 void World::begin_from(Input& in) {
-  Prefix& prefix = pick_prefix(in);
+  Prefix& prefix = new_prefix(in);
   Prefix& parent = pick_prefix(in);
   if (prefix.handle != nullptr) return;
   const uint8_t choice = in.byte();

@@ -69,8 +69,20 @@ class World {
     sslm_status status = SSLM_OK;
   };
 
-  Seq& pick_seq(Input& in) { return seqs_[in.below(kSeqs)]; }
-  Prefix& pick_prefix(Input& in) { return prefixes_[in.below(kPrefixes)]; }
+  // The slot a byte names or, for most bytes, the next one that is not empty.
+  template <typename Slot, int kCount>
+  static Slot& pick(Input& in, Slot (&slots)[kCount]) {
+    const uint8_t choice = in.byte();
+    for (int i = 0; i < kCount && choice < 224; ++i) {
+      Slot& slot = slots[(choice + i) % kCount];
+      if (slot.handle != nullptr) return slot;
+    }
+    return slots[choice % kCount];
+  }
+  Seq& pick_seq(Input& in) { return pick(in, seqs_); }
+  Prefix& pick_prefix(Input& in) { return pick(in, prefixes_); }
+  Seq& new_seq(Input& in) { return seqs_[in.below(kSeqs)]; }
+  Prefix& new_prefix(Input& in) { return prefixes_[in.below(kPrefixes)]; }
   Pool& pick_pool(Input& in) { return pools_[in.below(kPools)]; }
   sslm_workspace workspace() const { return workspaces_[workspace_]; }
   bool hook_fails() const { return workspace_ == 4; }

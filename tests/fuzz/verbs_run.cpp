@@ -209,7 +209,7 @@ void World::save(Input& in) {
 }
 
 void World::restore(Input& in) {
-  Seq& seq = pick_seq(in);
+  Seq& seq = new_seq(in);
   Blob& blob = blobs_[in.below(kBlobs)];
   if (blob.bytes.empty()) return;
   if (seq.handle != nullptr) forget(seq);
@@ -266,7 +266,7 @@ void World::save_prefix(Input& in) {
 }
 
 void World::restore_prefix(Input& in) {
-  Prefix& prefix = pick_prefix(in);
+  Prefix& prefix = new_prefix(in);
   Prefix& parent = pick_prefix(in);
   Pool& pool = pick_pool(in);
   const Blob& blob = prefix_blob_;

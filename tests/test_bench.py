@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import bench
 import bench_engines
 import bench_models
+import bench_plot
 import bench_report
 import dev
 import numpy as np
@@ -143,10 +144,10 @@ def test_the_table_has_a_row_for_each_figure_and_equal_columns(figures: dict) ->
 
 
 def test_the_picture_is_well_formed_and_draws_each_ratio(figures: dict) -> None:
-    ElementTree.fromstring(bench_report.plot(figures))
-    drawing = ElementTree.fromstring(bench_report.plot(compared(figures)))
+    ElementTree.fromstring(bench_plot.plot(figures))
+    drawing = ElementTree.fromstring(bench_plot.plot(compared(figures)))
     texts = [t.text for t in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    assert "decode at 128, 1 thread" in texts and any("red: goal" in (t or "") for t in texts)
+    assert "decode at 128, 1 thread" in texts and "goal beside llama.cpp" in texts
 
 
 def test_an_earlier_run_can_be_printed_and_drawn_again(
@@ -162,7 +163,7 @@ def test_a_run_in_parts_keeps_the_rows_of_the_first(
     fixture_artifact: Callable[..., Path], library_path: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "figures.json"
-    for part in ("load", "prefill-512-1t"):
+    for part in ("prefill-512-1t", "load"):
         options = [
             "--model",
             fixture_artifact("cells"),

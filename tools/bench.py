@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_models
+import bench_plot
 import bench_report
 import dev
 from bench_engines import PEERS, Engine, Watch, compiler_of, requantise, start
@@ -270,11 +271,19 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             watch = Watch()
             for result in measured(run, row):
                 result.update(watch.read())
-                figures["rows"] = [old for old in figures["rows"] if old["name"] != result["name"]] + [result]
+                figures["rows"] = placed(figures["rows"], result)
                 print(bench_report.line(result), flush=True)
             if options.json:
                 write(options.json, json.dumps(figures, indent=1) + "\n")
     return figures
+
+
+def placed(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a new one in the place of its earlier self, or behind the others, in the order of ROWS."""
+    order = [row.name for row in ROWS] + ["slice-median", "slice-worst", "peak", "heap"]
+    return sorted(
+        [*(old for old in rows if old["name"] != new["name"]), new], key=lambda r: order.index(r["name"])
+    )
 
 
 def continued(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
@@ -371,7 +380,7 @@ def main() -> int:
         figures = json.loads(options.figures.read_text()) if options.figures else measure(options)
         print("\n" + bench_report.text(figures))
         if options.plot:
-            write(options.plot, bench_report.plot(figures))
+            write(options.plot, bench_plot.plot(figures))
         if options.docs:
             bench_report.write_docs(figures)
     except (dev.DevError, OSError) as error:

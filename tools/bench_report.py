@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""The figures of tools/bench.py as text, as a table of docs/performance.md, and as a picture."""
+"""The figures of tools/bench.py as text and as a table of docs/performance.md."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
-from xml.sax.saxutils import escape
 
 import dev
 from doc_figures import replaced
@@ -97,7 +97,7 @@ def markdown(figures: Row) -> str:
         head += [f"ratio to {figures['engines'][peer]['name']}"]
     head += (["goal"] if "llama.cpp" in peers else []) + ["of the limit", "CPU/wall", "load, steal"]
     lines = [
-        f"{headline(figures)} The command:",
+        *textwrap.wrap(f"{headline(figures)} The command:", 118),
         "",
         f"    {figures['command']}",
         "",
@@ -117,12 +117,20 @@ def cells(row: Row, engines: list[str], peers: list[str]) -> list[str]:
     for peer in peers:
         out.append(spread(row["ratios"][peer]) if peer in row["ratios"] else "-")
     if "llama.cpp" in peers:
-        out.append(f"{row['goal']}" if row["goal"] else "-")
+        out.append(verdict(row))
     out.append(limit_of(row) or (f"file + {row['beyond_file']:.0f} MiB" if "beyond_file" in row else "-"))
     shares = [f"{of[name]['cpu'] / of[name]['wall']:.2f}" for name in engines if "cpu" in of.get(name, {})]
     out.append(" / ".join(shares) or "-")
     out.append(f"{row['load']:.1f}, {row['steal']:.0%}")
     return out
+
+
+def verdict(row: Row) -> str:
+    """The goal, and whether the ratio to llama.cpp reaches it."""
+    if not row["goal"]:
+        return "-"
+    reached = row["ratios"]["llama.cpp"]["median"] >= row["goal"]
+    return f"{row['goal']}: {'yes' if reached else 'no'}"
 
 
 def write_docs(figures: Row) -> None:
@@ -136,69 +144,3 @@ def write_docs(figures: Row) -> None:
     part = DOCS.with_name(f".{DOCS.name}.part")
     part.write_text(new, encoding="utf-8")
     part.replace(DOCS)
-
-
-# ---- The picture ----
-
-COLOURS = ("#4c78a8", "#f2a541", "#59a14f")
-LEFT, SCALE_WIDTH, ROW_HEIGHT = 250, 600, 30  # pixels
-
-
-def plot(figures: Row) -> str:
-    """The ratios to each peer as bars with their range, the goal as a mark; without a peer the shares of the limits."""
-    rows = [row for row in figures["rows"] if row["ratios"] and row["name"] != "heap"]
-    if rows:
-        bars = [(row["title"], list(row["ratios"].values()), row["goal"]) for row in rows]
-        names = [figures["engines"][peer]["name"] for peer in rows[0]["ratios"]]
-        title = f"SuperSLM over {' and '.join(names)}: {figures['model']}, {figures['weights'].upper()}"
-    else:
-        with_limit = [row for row in figures["rows"] if row.get("limit")]
-        bars = [(row["title"], [row["limit"]["share"]], None) for row in with_limit]
-        title = f"SuperSLM, share of the machine's limit: {figures['model']}, {figures['weights'].upper()}"
-        names = []
-    top = max([1.2, *(one["high"] for _, series, _ in bars for one in series), *(g or 0 for *_, g in bars)])
-    scale = SCALE_WIDTH / (top * 1.05)
-    height = 90 + ROW_HEIGHT * sum(max(1, len(series)) for _, series, _ in bars)
-    width = LEFT + SCALE_WIDTH + 80
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="sans-serif" font-size="13" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="16" y="26" font-size="16" fill="#222222">{escape(title)}</text>',
-    ]
-    y = 46.0
-    for label, series, goal in bars:
-        out.append(f'<text x="{LEFT - 10}" y="{y + 17:g}" text-anchor="end">{escape(label)}</text>')
-        for number, one in enumerate(series):
-            out += _bar(y, one, COLOURS[number % len(COLOURS)], scale, goal or 0)
-            y += ROW_HEIGHT
-        if goal:
-            out.append(_mark(y - ROW_HEIGHT * len(series), goal, scale))
-    x = LEFT + scale
-    out.append(
-        f'<line x1="{x:g}" y1="40" x2="{x:g}" y2="{y + 4:g}" stroke="#222222" stroke-dasharray="4 3"/>'
-        f'<text x="{x:g}" y="{y + 22:g}" text-anchor="middle">1</text>'
-    )
-    legend = [*names, "thin line: range over the rounds"] + ["red: goal"] * any(g for *_, g in bars)
-    out.append(f'<text x="16" y="{y + 38:g}" font-size="12">{escape("; ".join(legend))}</text>')
-    return "\n".join([*out, "</svg>", ""])
-
-
-def _bar(y: float, series: Row, colour: str, scale: float, goal: float) -> list[str]:
-    """A bar to the median, a line over the range, the number behind both and the goal."""
-    behind = LEFT + scale * max(series["high"], goal) + 6
-    low, middle, high = (LEFT + scale * series[name] for name in ("low", "median", "high"))
-    return [
-        f'<rect x="{LEFT}" y="{y + 3:g}" width="{middle - LEFT:.1f}" height="{ROW_HEIGHT - 8}" fill="{colour}"/>',
-        f'<line x1="{low:.1f}" y1="{y + 14:g}" x2="{high:.1f}" y2="{y + 14:g}" stroke="#222222" stroke-width="1.5"/>',
-        f'<text x="{behind:.1f}" y="{y + 18:g}">{series["median"]:.2f}</text>',
-    ]
-
-
-def _mark(y: float, goal: float, scale: float) -> str:
-    x = LEFT + scale * goal
-    return (
-        f'<line x1="{x:.1f}" y1="{y + 1:g}" x2="{x:.1f}" y2="{y + ROW_HEIGHT - 3:g}" stroke="#d62728" '
-        'stroke-width="3"/>'
-    )

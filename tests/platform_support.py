@@ -76,13 +76,17 @@ class Wine:
 
 
 def check_golden(golden: SimpleNamespace, printed: str, tier: str) -> None:
-    """What engine_golden printed for SmolLM2 has the committed digests, and was computed by the given tier."""
+    """What engine_golden printed for SmolLM2 has the committed digests, and was computed by the given tier.
+
+    K and V have digests of all tokens together, so they are compared only when all were fed.
+    """
     found: dict[str, list[str]] = {}
     for name, value, *_ in map(str.split, printed.splitlines()):
         found.setdefault(name, []).append(value)
+    steps = golden.steps[: len(found["argmax"])]
     assert found["tier"] == [tier]
-    assert [int(token) for token in found["argmax"]] == [step[1] for step in golden.steps]
+    assert [int(token) for token in found["argmax"]] == [step[1] for step in steps]
     for column, name in ((2, "residuals"), (3, "final"), (4, "logits")):
-        assert [digest[:16] for digest in found[name]] == [step[column] for step in golden.steps], name
-    for name in ("k", "v"):
+        assert [digest[:16] for digest in found[name]] == [step[column] for step in steps], name
+    for name in ("k", "v") if len(steps) == len(golden.steps) else ():
         assert [digest[:16] for digest in found[name]] == getattr(golden, name), name

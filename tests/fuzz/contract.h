@@ -4,8 +4,6 @@
 // from that page and not from the library.
 #pragma once
 
-#include <set>
-
 #include "fuzz.h"
 
 namespace superslm::fuzz {
@@ -48,7 +46,7 @@ struct Pool {
   Kind kind = kPagePool;
   uint32_t total = 0, free = 0;
   int holders = 0;
-  std::set<Page*> shared;
+  uint32_t shared = 0;  // pages that some holder maps by sharing
 
   int64_t page() const { return kind == kContiguousPool ? kCap : kPage; }
   uint32_t per_context() const { return kind == kContiguousPool ? 1 : kContextPages; }
@@ -100,14 +98,13 @@ struct Holder {
     for (int64_t i = 0; i < count; ++i) {
       Page* page = source.pages[static_cast<size_t>(i)];
       ++page->mappers;
-      ++page->sharers;
-      pool->shared.insert(page);
+      if (page->sharers++ == 0) ++pool->shared;
       pages.push_back(page);
     }
     shared = static_cast<uint32_t>(count);
   }
   void unshare(Page* page) {
-    if (--page->sharers == 0) pool->shared.erase(page);
+    if (--page->sharers == 0) --pool->shared;
     pool->let_go(page);
   }
   // Private pages go back to the own reserve, the others to the pool.

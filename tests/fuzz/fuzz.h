@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #define SSLM_ENABLE_DRAFT_EXTENSIONS
@@ -67,8 +68,15 @@ class Input {
   size_t left_;
 };
 
-// No std::string: the memory sanitizer cannot see into the C++ runtime's parts of it.
-using Bytes = std::vector<uint8_t>;
+// An allocator of our own: the fuzzer's runtime has a std::vector<uint8_t> into which the memory sanitizer
+// cannot see, and which the linker may choose. Nor can it see into std::string.
+template <typename T>
+struct Allocator : std::allocator<T> {
+  Allocator() = default;
+  template <typename U>
+  Allocator(const Allocator<U>&) {}
+};
+using Bytes = std::vector<uint8_t, Allocator<uint8_t>>;
 
 inline void append(Bytes& to, const void* data, size_t size) {
   const auto* bytes = static_cast<const uint8_t*>(data);

@@ -112,7 +112,7 @@ void World::check_pools() {
     REQUIRE_EQ(stats.page_count, pool.total);
     REQUIRE_EQ(stats.page_positions, pool.page());
     REQUIRE_EQ(stats.free_pages, pool.free);
-    REQUIRE_EQ(stats.shared_pages, pool.shared.size());
+    REQUIRE_EQ(stats.shared_pages, pool.shared);
   }
 }
 

@@ -126,11 +126,38 @@ static void without_a_tokenizer_both_text_verbs_refuse(void) {
   OK(sslm_model_unmap(model));
 }
 
+/* Built with CHECK_STACK_BYTES it also shows that the stack does not grow with the text. */
+static void a_long_text_of_one_word_comes_back(void) {
+  enum { LENGTH = 1 << 18 };
+  static const char* const units[] = {"a", "\xC3\xA9", "e\xCC\x81", "<|im_", " ", "\xFF", "\n1"};
+  const sslm_model model = map_artifact(TALKING);
+  char* text = (char*)check_alloc(LENGTH + 8);
+  char* out = (char*)check_alloc(2 * LENGTH);
+  size_t u;
+  for (u = 0; u < sizeof(units) / sizeof(units[0]); ++u) {
+    const size_t width = strlen(units[u]);
+    sslm_detok_state state = {{0, 0, 0}, 0};
+    int32_t n, size = 2 * LENGTH;
+    size_t used = 0;
+    int32_t* ids;
+    for (; used + width <= LENGTH; used += width) memcpy(text + used, units[u], width);
+    text[used] = 0;
+    ids = ids_of(model, text, &n);
+    OK(sslm_detokenize_stream(model, &state, ids, n, out, &size));
+    if (u != 2) CHECK(size == (int32_t)used && memcmp(out, text, used) == 0); /* one unit is not in NFC */
+    free(ids);
+  }
+  free(out);
+  free(text);
+  OK(sslm_model_unmap(model));
+}
+
 static const cell cells[] = {
     CELL(a_stream_of_single_tokens_adds_up_to_the_text),
     CELL(ids_without_text_are_refused_and_the_state_stays),
     CELL(a_short_call_reports_what_is_needed_and_the_second_one_succeeds),
     CELL(without_a_tokenizer_both_text_verbs_refuse),
+    CELL(a_long_text_of_one_word_comes_back),
 };
 
 CELLS(cells)

@@ -15,7 +15,7 @@ from pathlib import Path
 import dev
 import pytest
 import release
-from platform_support import C_SOURCES, Wine, run
+from platform_support import C_SOURCES, Wine, emulated, need, run
 from test_golden import SCENE
 
 IMPORT_LIBRARY = r"(lib)?superslm(\.dll)?\.(a|lib)"
@@ -25,7 +25,7 @@ IMPORT_LIBRARY = r"(lib)?superslm(\.dll)?\.(a|lib)"
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the releases that run here."""
     folder = tmp_path_factory.mktemp("dist")
-    release.release(["linux-x64", "linux-x64-musl", "win-x64"], folder)
+    release.release(["linux-x64", "linux-x64-musl", "linux-arm64", "win-x64"], folder)
     return folder
 
 
@@ -84,6 +84,19 @@ def test_the_release_for_windows_plays_the_scene_under_wine(
     finally:
         wine.close()
     assert played.startswith(f"verified {len(SCENE['tokens'])} tokens (")
+
+
+@pytest.mark.long
+def test_the_release_for_arm_plays_the_scene_under_qemu(
+    dist: Path, smollm2_golden: Path, tmp_path: Path
+) -> None:
+    prefix, program = installed(dist, "linux-arm64"), tmp_path / "play_scene"
+    library = release.library_of(prefix)
+    compiler = [need("aarch64-linux-gnu-gcc", "g++-aarch64-linux-gnu"), "-std=c99", "-O1"]
+    link = [str(library), f"-Wl,-rpath,{library.parent}", "-o", str(program)]
+    run([*compiler, f"-I{prefix / 'include'}", str(C_SOURCES / "play_scene.c"), *link])
+    played = emulated("cortex-a76", program, smollm2_golden)
+    assert played == f"verified {len(SCENE['tokens'])} tokens (neon_dotprod)\n"
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ MAGICS = {
     b"\xca\xfe\xba\xbe": "macho",  # several architectures in one file
     b"\0asm": "wasm",
 }
+MACHO_LINKER_NAMES = ("_mh_dylib_header", "__dso_handle")  # zig's linker exports them from every library
 FORMATS = "neither ELF, Mach-O, a DLL nor a wasm module"
 BASELINE = Path(__file__).resolve().parent / "exports/frozen.abi"
 # Drafts may change, and the seams of a test build belong to nobody's contract.
@@ -78,7 +79,8 @@ def exports_of(library: Path) -> list[str]:
         text = output(tool("nm", "llvm-nm-19", "llvm-nm"), "-D", "--defined-only", library)
         return [line.split()[-1].partition("@")[0] for line in text.splitlines() if line.strip()]
     text = output(tool("llvm-nm-19", "llvm-nm", "nm"), "-g", "--defined-only", library)
-    return [line.split()[-1].removeprefix("_") for line in text.splitlines() if len(line.split()) == 3]
+    names = [line.split()[-1].removeprefix("_") for line in text.splitlines() if len(line.split()) == 3]
+    return [name for name in names if name not in MACHO_LINKER_NAMES]
 
 
 def wasm_functions(module: bytes) -> list[str]:
@@ -115,10 +117,10 @@ def wasm_functions(module: bytes) -> list[str]:
 
 
 def needed(library: Path) -> list[str]:
-    """The shared libraries that a library or program asks for. Raises MissingTool."""
+    """The shared libraries that a library or program asks for, without its own name. Raises MissingTool."""
     text = output(tool("llvm-readobj-19", "llvm-readobj"), "--needed-libs", library)
     names = re.search(r"NeededLibraries \[(.*?)\]", text, re.S)
-    return names[1].split() if names else []
+    return [n for n in names[1].split() if n.rpartition("/")[2] != library.name] if names else []
 
 
 # ---- Types ----

@@ -39,7 +39,7 @@ def golden(cap: int) -> bytes:
 
 
 def main(folder: Path) -> None:
-    """Writes every base that is missing."""
+    """Writes every base."""
     folder.mkdir(parents=True, exist_ok=True)
     shapes = {
         "verbs": VERBS,

@@ -104,6 +104,7 @@ class Bench:
             f"-max_total_time={max(1, seconds)}",
             f"-max_len={target.longest}",
             f"-timeout={INPUT_SECONDS}",
+            "-report_slow_units=1000000",  # the limit above says what is slow
             f"-rss_limit_mb={RSS_MIB}",
             f"-artifact_prefix={self.found}/{target.name}-",
             "-print_final_stats=1",

@@ -280,7 +280,7 @@ def test_missing_and_damaged_files_are_refused_by_name(base: Path, tmp_path: Pat
         ("adapter_config.json", b"{", "cannot be read as JSON"),
         ("adapter_config.json", b"[]", "not a JSON object"),
         (WEIGHTS, None, "adapter_model.safetensors is missing"),
-        (WEIGHTS, b"12345678901234567890", "not a complete safetensors file"),
+        (WEIGHTS, b"12345678901234567890", "its header claims .* bytes, the file has 20"),
         (WEIGHTS, b"\2\0\0\0\0\0\0\0{}", "it holds no LoRA pair"),
     ):
         folder = folder_of(tmp_path)

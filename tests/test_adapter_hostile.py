@@ -20,7 +20,6 @@ from superslm.adapter import Adapter
 from superslm.artifact import Artifact, load_adapter
 from superslm.convert import writer
 from superslm.convert.quantized import Adapter as Pairs
-from superslm.convert.quantized import LowRank, MatrixW4
 
 MUTATIONS = 5_000  # of the long run; the fast one makes a fifth
 ROLE, LAYER, FORMAT, EXPONENT, ROWS, COLUMNS = 0, 4, 8, 12, 16, 20
@@ -76,8 +75,9 @@ DEFECTS = {
     "another rank of B": (B_WQ, COLUMNS, 5, "layer 0 B of WQ: columns is 5, must be 4"),
     "fewer inputs": (A_WQ, COLUMNS, 32, "layer 0 A of WQ: columns is 32, must be 64"),
     "fewer outputs": (B_WD, ROWS, 63, "layer 0 B of WD: rows is 63, must be 64"),
-    "4-bit factors": (A_WQ, FORMAT, 2, "layer 0 A of WQ: format is 2, must be 1"),
-    "numbers": (B_WQ, FORMAT, 16, "layer 0 B of WQ: format is 16, must be 1..2"),
+    "4-bit factors": (A_WQ, FORMAT, 2, "layer 0 A of WQ: format is 2, must be 3"),
+    "rows of 8 bits": (B_WD, FORMAT, 1, "layer 0 B of WD: format is 1, must be 3"),
+    "numbers": (B_WQ, FORMAT, 16, "layer 0 B of WQ: format is 16, must be 3"),
     "a coarse A": (A_WQ, EXPONENT, 0, "layer 0 A of WQ: exponent E is 0, must be "),
     "a fine B": (B_WD, EXPONENT, 90, "layer 0 B of WD: exponent E is 90, must be "),
     "a lonely A": (B_WQ, ROLE, 99, "layer 0 B of WQ: absent from the tensor table"),
@@ -170,22 +170,14 @@ def test_an_adapter_without_pairs_is_refused(base: Model, tmp_path: Path) -> Non
     assert said == "SSLM_ARTIFACT_REJECTED: TENS: entries are absent: the adapter has no pair"
 
 
-def test_four_bit_factors_are_refused_as_a_whole(base: Model, intact: Path, tmp_path: Path) -> None:
-    """Not only by the number in the table: a complete 4-bit matrix is no factor either."""
-    pair = load_adapter(intact).layers[0]["WQ"]
-    rows, blocks = pair.A.rows, pair.A.v.shape[1] // 32
-    four = MatrixW4(
-        pair.A.cols,
-        np.ones((rows, 32 * blocks), np.uint8),
-        np.ones((rows, blocks), np.uint8),
-        np.ones((rows, blocks), np.uint8),
-        pair.A.W,
-        pair.A.E,
-    )
-    pairs = Pairs([{"WQ": LowRank(four, pair.B)}])
-    writer.write_adapter(pairs, bytes.fromhex(base.info.model_digest), tmp_path / "a.sslm")
-    said = verdict(base, (tmp_path / "a.sslm").read_bytes())
-    assert said.startswith("SSLM_ARTIFACT_REJECTED: layer 0 A of WQ: format is 2, must be 1")
+@pytest.mark.parametrize(("place", "value"), [(0, 16), (63, 255)])
+def test_sub_scales_keep_their_range(place: int, value: int, base: Model, copy: Path) -> None:
+    """A larger one could leave the bounds of the numerics."""
+    with Artifact(copy) as whole:
+        offset = struct.unpack_from("<Q", whole.section("TENS"), 64 * B_WQ + 32)[0]
+    said = verdict(base, changed(copy, "DATA", offset + place, bytes([value])))
+    expected = f"layer 0 B of WQ: sub-scale {place} is {value}, must be 0..15"
+    assert said.startswith(f"SSLM_ARTIFACT_REJECTED: {expected}"), said
 
 
 def test_other_files_are_refused_by_name(base: Model, intact: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import dev
 import pytest
+from adapter_support import random_file
+from make_adapter import AdapterSpec
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 CELLS = (
@@ -21,6 +23,7 @@ CELLS = (
     "save_and_restore_continue_alike",
     "prefixes_are_adopted_and_nested",
     "the_hook_runs_the_logits",
+    "an_adapter_is_bound_swapped_and_released",
 )
 
 
@@ -31,13 +34,16 @@ def test_every_class_of_the_header_does_what_its_comment_says(
     library_path: Path,
     smollm2_golden: Path,
     fixture_artifact: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     if shutil.which(compiler) is None:
         assert not dev.STRICT, f"{compiler} was not found"
         compiler = "c++"
     flags = (*STRICT, "-fno-exceptions", "-fno-rtti")
     program = c_program("hpp_talk", *flags, library=library_path, compiler=compiler)
-    command = [program, smollm2_golden, fixture_artifact("deep")]
+    deep = fixture_artifact("deep")
+    adapter = random_file("deep", deep, AdapterSpec(), tmp_path)
+    command = [program, smollm2_golden, deep, adapter]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.removeprefix("ok ") for line in done.stdout.splitlines()] == list(CELLS)

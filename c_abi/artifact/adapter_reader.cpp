@@ -28,11 +28,9 @@ bool check_base_section(Span section, Message* why) {
 }
 
 bool read_factor(TensorTable& table, Role role, int32_t rows, int32_t cols, int32_t in_exponent,
-                 int32_t out_exponent, Site site, Matrix* out, Message* why) {
-  if (!table.matrix(role, rows, cols, out)) return false;
-  if (out->format != WeightFormat::kW8)
-    return refuse(why, site, "format is 2, must be 1: adapters are stored in 8 bits");
-  return check_shift(*out, in_exponent, out_exponent, site, why);
+                 int32_t out_exponent, Site site, TiledMatrix* out, Message* why) {
+  return table.tiled(role, rows, cols, out) &&
+         check_shift(out->exponent, in_exponent, out_exponent, site, why);
 }
 
 // The pair of one projection where the table has one.

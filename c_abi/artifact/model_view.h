@@ -41,10 +41,26 @@ struct NormGains {
 
 constexpr int32_t kMaxAdapterRank = 256;
 
+// An 8-bit matrix stored in tiles of 16 rows, which lie side by side: pair of columns after pair of columns,
+// the last tile and the last pair padded with zeros. Sub-scales are those of W8, one byte each.
+struct TiledMatrix {
+  int32_t rows = 0;
+  int32_t cols = 0;
+  int32_t exponent = 0;             // E
+  const uint8_t* values = nullptr;  // int8 [tiles][pairs][16][2]
+  const uint8_t* scales = nullptr;  // [tiles][blocks][16], 0..15
+  LeArray<int32_t> multipliers;     // W [rows]
+
+  int32_t lanes() const { return (rows + 15) / 16 * 16; }  // rows, padded
+  int32_t pairs() const { return (cols + 1) / 2; }
+  int32_t blocks() const { return (cols + 31) / 32; }
+  explicit operator bool() const { return values != nullptr; }
+};
+
 // One LoRA pair of docs/numerics.md section 11: A [rank][cols of the base], B [rows of the base][rank].
 struct LoraPair {
-  Matrix a;
-  Matrix b;
+  TiledMatrix a;
+  TiledMatrix b;
   explicit operator bool() const { return static_cast<bool>(a); }
 };
 

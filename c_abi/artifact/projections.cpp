@@ -24,9 +24,9 @@ ProjectionShape projection_shape(const ModelView& m, const LayerView& layer, Pro
   }
 }
 
-bool check_shift(const Matrix& m, int32_t in_exponent, int32_t out_exponent, Site site, base::Message* why) {
+bool check_shift(int32_t exponent, int32_t in_exponent, int32_t out_exponent, Site site, base::Message* why) {
   const int64_t offset = int64_t{in_exponent} - out_exponent - 4;
-  return in_range(why, site, "exponent E", m.exponent, 17 - offset, 62 - offset);
+  return in_range(why, site, "exponent E", exponent, 17 - offset, 62 - offset);
 }
 
 }  // namespace superslm::artifact

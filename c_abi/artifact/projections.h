@@ -16,8 +16,7 @@ struct ProjectionShape {
 // The scalars and norms of `layer` must have been read.
 ProjectionShape projection_shape(const ModelView& model, const LayerView& layer, Projection projection);
 
-// Whether every shift of LIN with this matrix is in range (docs/numerics.md section 1).
-bool check_shift(const Matrix& matrix, int32_t in_exponent, int32_t out_exponent, Site site,
-                 base::Message* why);
+// Whether every shift of LIN with a matrix of this exponent E is in range (docs/numerics.md section 1).
+bool check_shift(int32_t exponent, int32_t in_exponent, int32_t out_exponent, Site site, base::Message* why);
 
 }  // namespace superslm::artifact

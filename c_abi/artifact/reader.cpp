@@ -96,7 +96,8 @@ bool read_shared(TensorTable& table, ModelView* m, Message* why) {
   const bool tied = !table.has(Role::kHead);
   if (!tied && !table.matrix(Role::kHead, m->vocab, m->hidden, &m->head)) return false;
   if (!table.gains(Role::kNF, m->hidden, &m->final_norm)) return false;
-  if (!check_shift(m->head, m->final_norm.exponent, 16, Site{tied ? "embedding (as head)" : "head"}, why))
+  if (!check_shift(m->head.exponent, m->final_norm.exponent, 16, Site{tied ? "embedding (as head)" : "head"},
+                   why))
     return false;
   if (!table.uint64s(Role::kStep, m->head_dim / 2, &m->rotary_step)) return false;
   if (!table.int32s(Role::kSin, 1, 4097, kUnit30, &m->sine)) return false;
@@ -131,7 +132,8 @@ bool read_projections(TensorTable& table, const ModelView& m, int32_t index, Lay
     const ProjectionShape s = projection_shape(m, *layer, static_cast<Projection>(p));
     const Role role = at(Role::kWQ, p);
     if (!table.matrix(role, s.rows, s.cols, &layer->weights[p])) return false;
-    if (!check_shift(layer->weights[p], s.in_exponent, s.out_exponent, Site{role_name(role), index}, why))
+    if (!check_shift(layer->weights[p].exponent, s.in_exponent, s.out_exponent, Site{role_name(role), index},
+                     why))
       return false;
   }
   return true;

@@ -13,7 +13,7 @@ using base::CheckedSize;
 using base::load_le;
 using base::Message;
 
-constexpr uint32_t kW8 = 1, kW4 = 2, kInt32 = 16, kInt16 = 17, kUint64 = 18;
+constexpr uint32_t kW8 = 1, kW4 = 2, kTiled8 = 3, kInt32 = 16, kInt16 = 17, kUint64 = 18;
 constexpr int64_t kMaxMultiplier = int64_t{1} << 23;
 constexpr uint32_t kWholeModel = 0xffffffff;
 
@@ -115,15 +115,47 @@ bool TensorTable::matrix(Role role, int32_t rows, int32_t cols, Matrix* out) {
   const CheckedSize scales = row_count * (w8 ? (blocks + 1) / 2 : blocks * 2);
   if (!place(role, "values", e.values, values.value(), &m.values)) return false;
   if (!place(role, "sub-scales", e.scales, scales.value(), &m.scales)) return false;
-  if (!place(role, "multipliers", e.multipliers, (row_count * 4).value(), &m.multipliers.bytes)) return false;
+  if (!multipliers(role, e.multipliers, rows, &m.multipliers)) return false;
+  *out = m;
+  return true;
+}
+
+bool TensorTable::tiled(Role role, int32_t rows, int32_t cols, TiledMatrix* out) {
+  constexpr uint64_t kTile = 16;
+  constexpr uint8_t kMaxScale = 15;
+  Entry e;
+  if (!take(role, rows, cols, &e)) return false;
+  if (!in_range(why_, site(role), "format", e.format, kTiled8, kTiled8)) return false;
+  TiledMatrix m;
+  m.rows = rows;
+  m.cols = cols;
+  m.exponent = e.exponent;
+  const CheckedSize lanes = CheckedSize((static_cast<uint64_t>(rows) + kTile - 1) / kTile) * kTile;
+  const CheckedSize values = lanes * (2 * static_cast<uint64_t>(m.pairs()));
+  const CheckedSize scales = lanes * static_cast<uint64_t>(m.blocks());
+  if (!place(role, "values", e.values, values.value(), &m.values)) return false;
+  if (!place(role, "sub-scales", e.scales, scales.value(), &m.scales)) return false;
+  for (uint64_t i = 0; i < scales.value(); ++i) {
+    if (m.scales[i] <= kMaxScale) continue;
+    Message field;
+    return refuse_value(why_, site(role), field.append("sub-scale ").append_u64(i).text, m.scales[i], 0,
+                        kMaxScale);
+  }
+  if (!multipliers(role, e.multipliers, rows, &m.multipliers)) return false;
+  *out = m;
+  return true;
+}
+
+bool TensorTable::multipliers(Role role, uint64_t offset, int32_t rows, LeArray<int32_t>* out) {
+  const CheckedSize size = CheckedSize(static_cast<uint64_t>(rows)) * 4;
+  if (!place(role, "multipliers", offset, size.value(), &out->bytes)) return false;
   for (int32_t r = 0; r < rows; ++r) {
-    const int64_t w = m.multipliers[static_cast<size_t>(r)];
+    const int64_t w = (*out)[static_cast<size_t>(r)];
     if (w >= 1 && w <= kMaxMultiplier) continue;
     Message field;
     return refuse_value(why_, site(role), field.append("multiplier of row ").append_i64(r).text, w, 1,
                         kMaxMultiplier);
   }
-  *out = m;
   return true;
 }
 

@@ -74,6 +74,7 @@ class TensorTable {
   // The rows of the next entry, which must have the given role; 0 when it has not.
   int64_t rows(Role role) const;
   bool matrix(Role role, int32_t rows, int32_t cols, Matrix* out);
+  bool tiled(Role role, int32_t rows, int32_t cols, TiledMatrix* out);
   bool gains(Role role, int32_t size, NormGains* out);
   bool int32s(Role role, int32_t rows, int32_t cols, Range range, LeArray<int32_t>* out);
   bool int16s(Role role, int32_t rows, int32_t cols, Range range, LeArray<int16_t>* out);
@@ -88,6 +89,7 @@ class TensorTable {
   const uint8_t* bytes() const { return entries_.data + next_ * kEntrySize; }
   bool take(Role role, int32_t rows, int32_t cols, Entry* out);
   bool place(Role role, const char* part, uint64_t offset, uint64_t size, const uint8_t** out);
+  bool multipliers(Role role, uint64_t offset, int32_t rows, LeArray<int32_t>* out);
   bool numbers(Role role, uint32_t format, int32_t rows, int32_t cols, size_t element, Entry* entry,
                const uint8_t** out);
   Site site(Role role) const { return Site{role_name(role), layer_}; }

@@ -12,6 +12,7 @@ namespace {
 
 using artifact::LoraPair;
 using artifact::Matrix;
+using artifact::TiledMatrix;
 using kernels::Activations;
 using kernels::kFewRows;
 using kernels::kTileRows;
@@ -20,8 +21,8 @@ constexpr int32_t kAdapterExponent = 16;  // QA
 constexpr int64_t kBytesPerTask = 262144;
 
 // The exponent of the row multiplier: E + Qin - sh - Qout - 4.
-int32_t lin_shift(const Matrix& m, int32_t in_exponent, int32_t shift, int32_t out_exponent) {
-  return m.exponent + in_exponent - shift - out_exponent - 4;
+int32_t lin_shift(int32_t exponent, int32_t in_exponent, int32_t shift, int32_t out_exponent) {
+  return exponent + in_exponent - shift - out_exponent - 4;
 }
 
 const LoraPair* pair_of(const Row& row, int32_t layer_index, artifact::Projection projection) {
@@ -34,24 +35,50 @@ int16_t* low_rank_of(const Scratch& s, int32_t row, int32_t target) {
   return s.low_rank + (static_cast<size_t>(row) * 2 + target) * kMaxRank;
 }
 
+kernels::LowRankRows low_rank_rows(const TiledMatrix& m) {
+  return {m.values, m.scales, m.multipliers.bytes, m.pairs()};
+}
+
 // t = sat32(LIN(a, A)), quantised for B: the small half of an adapter, always on the calling thread.
 void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t row, const LoraPair& pair) {
   const Scratch& s = engine.scratch;
   const kernels::Kernels& k = *engine.kernels;
-  const Activations x{s.activation + static_cast<size_t>(row) * s.activation_stride,
-                      static_cast<size_t>(s.activation_stride), 1};
-  const int32_t shift = lin_shift(pair.a, group.in_exponent, s.activation_shift[row], kAdapterExponent);
+  const int16_t* x = s.activation + static_cast<size_t>(row) * static_cast<size_t>(s.activation_stride);
+  const int32_t rank = pair.a.rows;
+  const int32_t shift =
+      lin_shift(pair.a.exponent, group.in_exponent, s.activation_shift[row], kAdapterExponent);
   int32_t t[kMaxRank];
-  int64_t y[kTileRows];
-  for (int32_t r = 0; r < pair.a.rows; r += kTileRows) {
-    const int32_t n = pair.a.rows - r < kTileRows ? pair.a.rows - r : kTileRows;
-    k.products(weight_rows(pair.a, r), n, x, y, kTileRows, nullptr);
-    k.scale(y, pair.a.multipliers.from(static_cast<size_t>(r)).bytes, n, shift);
+  for (int32_t r = 0; r < rank; r += kTileRows) {
+    const int32_t n = rank - r < kTileRows ? rank - r : kTileRows;
+    int64_t y[kTileRows] = {};
+    k.add_low_rank(low_rank_rows(pair.a), r, n, x, shift, y);
     k.saturate(y, nullptr, n, t + r);
   }
   int16_t* b = low_rank_of(s, row, target);
-  s.low_rank_shift[row * 2 + target] = k.quantise(t, pair.a.rows, b);
-  for (int32_t i = pair.a.rows; i < pair.b.padded_cols; ++i) b[i] = 0;
+  s.low_rank_shift[row * 2 + target] = k.quantise(t, rank, b);
+  if (rank % 2 != 0) b[rank] = 0;
+}
+
+// A is read in short pieces that no processor foresees: the last tiles of a group ask, part by part, for
+// those of the group behind it. `row` is an activation row, `left` the weight rows from this tile to the end.
+void prefetch_next(const Engine& engine, const Group& group, int32_t layer_index, int32_t row, int32_t left) {
+  constexpr int32_t kParts = 8;
+  const artifact::AdapterView* adapter = engine.scratch.row[row].adapter;
+  const Target& target = group.targets[group.target_count - 1];
+  if (adapter == nullptr || left > kParts * kTileRows || target.projection == artifact::kProjectionCount)
+    return;
+  const bool wraps = target.projection == artifact::kDown;
+  const int32_t layer = layer_index + wraps, first = wraps ? artifact::kQ : target.projection + 1;
+  if (layer >= engine.model->layer_count) return;
+  const int32_t end = first + (first == artifact::kK || first == artifact::kGate ? 2 : 1);
+  const size_t part = static_cast<size_t>((left - 1) / kTileRows);
+  for (int32_t p = first; p < end; ++p) {
+    const TiledMatrix& a = adapter->layers[layer].pairs[p].a;
+    if (!a) continue;
+    const size_t step = static_cast<size_t>(a.lanes()) * static_cast<size_t>(a.pairs()) / kParts * 2;
+    base::prefetch(a.values + part * step, step);
+    if (part == 0) base::prefetch(a.scales, static_cast<size_t>(a.lanes()) * static_cast<size_t>(a.blocks()));
+  }
 }
 
 // B is read in small pieces between the base's tiles, too short for the processor to foresee: ask for its
@@ -61,24 +88,22 @@ void prefetch_adapter(const Scratch& s, const Target& target, int32_t layer_inde
   constexpr size_t kMostBytes = 4096;
   const LoraPair* pair = pair_of(s.row[row], layer_index, target.projection);
   if (!pair) return;
-  const kernels::WeightRows b = weight_rows(pair->b, r);
-  const size_t rows = static_cast<size_t>(n), bytes = rows * b.value_stride;
-  base::prefetch(b.values, bytes < kMostBytes ? bytes : kMostBytes);
-  base::prefetch(b.scales, rows * b.scale_stride);
-  base::prefetch(pair->b.multipliers.from(static_cast<size_t>(r)).bytes, rows * sizeof(int32_t));
+  const TiledMatrix& b = pair->b;
+  const size_t begin = static_cast<size_t>(r), rows = static_cast<size_t>(n);
+  const size_t row_bytes = 2 * static_cast<size_t>(b.pairs()), bytes = rows * row_bytes;
+  base::prefetch(b.values + begin * row_bytes, bytes < kMostBytes ? bytes : kMostBytes);
+  base::prefetch(b.scales + begin * static_cast<size_t>(b.blocks()), rows * static_cast<size_t>(b.blocks()));
+  base::prefetch(b.multipliers.from(begin).bytes, rows * sizeof(int32_t));
 }
 
 // Adds the adapter's B rows [r, r + n) to the scaled products of one activation row.
 void add_adapter(const Engine& engine, const Target& target, int32_t target_index, int32_t row,
                  const LoraPair& pair, int32_t r, int32_t n, int64_t* y) {
   const Scratch& s = engine.scratch;
-  const Activations x{low_rank_of(s, row, target_index), kMaxRank, 1};
+  const TiledMatrix& b = pair.b;
   const int32_t shift =
-      lin_shift(pair.b, kAdapterExponent, s.low_rank_shift[row * 2 + target_index], target.out_exponent);
-  int64_t part[kTileRows];
-  engine.kernels->products(weight_rows(pair.b, r), n, x, part, kTileRows, nullptr);
-  engine.kernels->scale(part, pair.b.multipliers.from(static_cast<size_t>(r)).bytes, n, shift);
-  for (int32_t i = 0; i < n; ++i) y[i] += part[i];
+      lin_shift(b.exponent, kAdapterExponent, s.low_rank_shift[row * 2 + target_index], target.out_exponent);
+  engine.kernels->add_low_rank(low_rank_rows(b), r, n, low_rank_of(s, row, target_index), shift, y);
 }
 
 // Larger is better: the logit above the token, so that of equal logits the lowest token wins. Never 0.
@@ -111,7 +136,7 @@ void finish_tile(const Engine& engine, const Group& group, int32_t layer_index, 
   const Matrix& m = *target.matrix;
   const size_t at = static_cast<size_t>(r);
   k.scale(y, m.multipliers.from(at).bytes, n,
-          lin_shift(m, group.in_exponent, s.activation_shift[row], target.out_exponent));
+          lin_shift(m.exponent, group.in_exponent, s.activation_shift[row], target.out_exponent));
   const LoraPair* pair = pair_of(s.row[row], layer_index, target.projection);
   if (pair) add_adapter(engine, target, target_index, row, *pair, r, n, y);
   int32_t tile[kTileRows];
@@ -133,7 +158,7 @@ void project_rows(const Engine& engine, const Group& group, int32_t layer_index,
   const Scratch& s = engine.scratch;
   const Matrix& m = *group.targets[target_index].matrix;
   const size_t stride = static_cast<size_t>(s.activation_stride);
-  int64_t few[kFewRows * kTileRows];
+  alignas(64) int64_t few[kFewRows * kTileRows];
   const int32_t rows = group.end_row - group.first_row;
   const bool panel = own != nullptr && rows > kFewRows;
   int64_t* acc = panel ? own->product : few;
@@ -146,6 +171,8 @@ void project_rows(const Engine& engine, const Group& group, int32_t layer_index,
       const Activations x{s.activation + static_cast<size_t>(row) * stride, stride, count};
       for (int32_t t = 0; !panel && t < count; ++t) {
         prefetch_adapter(s, group.targets[target_index], layer_index, row + t, r, n);
+        if (target_index == group.target_count - 1)
+          prefetch_next(engine, group, layer_index, row + t, m.rows - r);
       }
       engine.kernels->products(w, n, x, acc, kTileRows, panel ? own->panel : nullptr);
       for (int32_t t = 0; t < count; ++t) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/attention.h"
+#include "kernels/low_rank.h"
 
 namespace superslm::kernels {
 
@@ -65,13 +66,6 @@ struct Avx2Isa : PlainScales {
         _mm256_add_epi64(_mm256_permute2x128_si256(ab, cd, 0x20), _mm256_permute2x128_si256(ab, cd, 0x31));
     Vec* to = reinterpret_cast<Vec*>(out);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
-  }
-  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
-    const Vec ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    const Vec cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-    const Vec four = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
   }
 };
 
@@ -368,6 +362,7 @@ constexpr Kernels avx2_table(const char* name) {
   k.scale = avx2_scale;
   k.saturate = avx2_saturate;
   k.add = avx2_add;
+  k.add_low_rank = LowRank<Avx2Isa<Dot>, avx2_scale>::add;
   k.norm = avx2_norm;
   k.quantise = avx2_quantise;
   k.rotate = avx2_rotate;

@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/low_rank.h"
 #include "kernels/products.h"
 #include "kernels/scalar.h"
 
@@ -89,14 +90,6 @@ struct Avx512Isa {
     __m256i* to = reinterpret_cast<__m256i*>(out);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
   }
-  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
-    const Vec ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    const Vec cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    const Vec four = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-    const __m256i two = _mm256_add_epi32(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_add_epi32(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
-  }
 };
 
 // ---- Epilogues of a product ----
@@ -175,6 +168,51 @@ inline uint32_t avx512_add(const int64_t* y, int32_t rows, int32_t* x) {
     store32(x + r, saturate32(_mm512_add_epi64(load32(x + r, m), load64(y + r, m)), clipped), m);
   });
   return clipped;
+}
+
+// A vector holds a tile; whole multiplications of a low-rank factor stay in registers.
+template <typename Isa>
+void avx512_add_low_rank(const LowRankRows& m, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
+                         int64_t* y) {
+  constexpr int32_t kBlockPairs = kBlock / 2;
+  if (first % kLowRankTile != 0) return LowRank<Isa, avx512_scale>::add(m, first, rows, b, shift, y);
+  const Rounding sixteenth(4), last(shift);
+  const size_t tile = static_cast<size_t>(first / kLowRankTile), pairs = static_cast<size_t>(m.pairs);
+  const uint8_t* values = m.values + tile * pairs * 2 * kLowRankTile;
+  const uint8_t* scales = m.scales + tile * ((pairs + kBlockPairs - 1) / kBlockPairs) * kLowRankTile;
+  const auto finish = [&](__m512i acc, int32_t r) {
+    const Part k{mask8(rows - r)};
+    const __m512i w = load32(at32(m.multipliers, first + r), k);
+    const __m512i part = last(_mm512_mullo_epi64(sixteenth(acc), w));
+    store64(y + r, _mm512_add_epi64(part, load64(y + r, k)), k);
+  };
+  for (int32_t r = 0; r < rows; r += kLowRankTile) {
+    __m512i low = Isa::zero(), high = Isa::zero();
+    for (int32_t begin = 0; begin < m.pairs; begin += kBlockPairs, scales += kLowRankTile) {
+      const int32_t end = m.pairs - begin < kBlockPairs ? m.pairs : begin + kBlockPairs;
+      __m512i sum = Isa::zero();
+      const auto step = [&](int32_t p) {
+        uint32_t pair;
+        std::memcpy(&pair, b + 2 * p, sizeof(pair));
+        sum = Isa::dot(sum, Isa::widen(values), Isa::spread(pair));
+        values += 2 * kLowRankTile;
+      };
+      // The usual lengths unroll.
+      if (end - begin == kBlockPairs) {
+        for (int32_t i = 0; i < kBlockPairs; ++i) step(begin + i);
+      } else if (end - begin == kBlockPairs / 2) {
+        for (int32_t i = 0; i < kBlockPairs / 2; ++i) step(begin + i);
+      } else {
+        for (int32_t p = begin; p < end; ++p) step(p);
+      }
+      const __m128i s = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+      sum = _mm512_mullo_epi32(sum, _mm512_cvtepu8_epi32(s));
+      low = _mm512_add_epi64(low, widen_low(sum));
+      high = _mm512_add_epi64(high, widen_high(sum));
+    }
+    finish(low, r);
+    if (r + 8 < rows) finish(high, r + 8);
+  }
 }
 
 // ---- Vectors of one row ----

@@ -24,6 +24,16 @@ struct WeightRows {
   bool four_bit;
 };
 
+constexpr int32_t kLowRankTile = 16;  // weight rows side by side in a low-rank factor
+
+// The factor B of an adapter; the format is that of artifact::TiledMatrix.
+struct LowRankRows {
+  const uint8_t* values;  // int8 [tiles][pairs][kLowRankTile][2]
+  const uint8_t* scales;  // [tiles][blocks][kLowRankTile]
+  const uint8_t* multipliers;
+  int32_t pairs;  // of inputs
+};
+
 // 15-bit activation rows, zero-padded to whole blocks.
 struct Activations {
   const int16_t* values;
@@ -60,6 +70,10 @@ struct Kernels {
   uint32_t (*saturate)(const int64_t* y, const uint8_t* bias, int32_t rows, int32_t* out);
   // x[r] = sat32(x[r] + y[r]); returns the clamps.
   uint32_t (*add)(const int64_t* y, int32_t rows, int32_t* x);
+
+  // y[r] += rsh(rsh(DOT(b, weight row first + r), 4) * W[first + r], shift) for rows <= kTileRows.
+  void (*add_low_rank)(const LowRankRows& weights, int32_t first, int32_t rows, const int16_t* b,
+                       int32_t shift, int64_t* y);
 
   // NORM; n is a multiple of nothing, out may equal x.
   void (*norm)(const int32_t* x, const uint8_t* gains, int32_t n, uint64_t epsilon, int32_t* out);

@@ -5,6 +5,7 @@
 
 #include <arm_neon.h>
 
+#include "kernels/low_rank.h"
 #include "kernels/products.h"
 #include "kernels/scalar.h"
 
@@ -44,6 +45,10 @@ struct NeonIsa : PlainScales {
   static Vec dot(Vec sum, Vec w, Vec a) {
     return narrow(vmlal_high_s16(vmlal_s16(wide(sum), vget_low_s16(w), vget_low_s16(a)), w, a));
   }
+  static Vec dot_pairs(Vec sum, Vec w, Vec a) {
+    const int32x4_t low = vmull_s16(vget_low_s16(w), vget_low_s16(a)), high = vmull_high_s16(w, a);
+    return narrow(vaddq_s32(wide(sum), vpaddq_s32(low, high)));
+  }
   static Vec add32(Vec a, Vec b) { return narrow(vaddq_s32(wide(a), wide(b))); }
   static Vec widen_sum(Vec v) { return narrow(vpaddlq_s32(wide(v))); }
   static int64x2_t sums(Vec v) { return vreinterpretq_s64_s16(v); }
@@ -52,9 +57,6 @@ struct NeonIsa : PlainScales {
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
     vst1q_s64(out, vaddq_s64(vld1q_s64(out), vpaddq_s64(sums(a), sums(b))));
     vst1q_s64(out + 2, vaddq_s64(vld1q_s64(out + 2), vpaddq_s64(sums(c), sums(d))));
-  }
-  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
-    vst1q_s32(out, vpaddq_s32(vpaddq_s32(wide(a), wide(b)), vpaddq_s32(wide(c), wide(d))));
   }
   static int32_t sum_block(const int16_t* a) {
     int32_t sum = 0;
@@ -213,6 +215,7 @@ inline void neon_values(const ValueSum* sums, int32_t sum_count, const int8_t* v
 constexpr Kernels neon_table(const char* name) {
   Kernels k = kScalarTable;
   k.name = name;
+  k.add_low_rank = LowRank<NeonIsa, scalar::scale>::add;
   k.weigh = neon_weigh;
   k.values = neon_values;
   return k;

@@ -7,7 +7,7 @@
 // A tier's Isa has: Vec (kLanes int16), kAccumulators (registers for sums), kTokens (of a panel tile), zero,
 // load, store, widen (int8), nibbles (a block of 4-bit values), spread (one pair everywhere), mul, sub, dot
 // (add pair sums to int32 lanes), add32, sum (of lanes, in int64), add_sums (of four vectors, to consecutive
-// int64), store_sums (of four vectors of int32 lanes, as consecutive int32).
+// int64).
 #pragma once
 
 #include "kernels/kernels.h"
@@ -159,26 +159,6 @@ class Products {
       }
       Isa::add_sums(wide[0], wide[1], wide[2], wide[3], sums);
       for (int32_t r = 0; r < n; ++r) acc[row + r] = sums[r];
-    }
-  }
-
-  // Rows of a single 8-bit block, as a low-rank factor has: the sum of a block fits int32, and so the
-  // sub-scale can wait for it.
-  static void single(const WeightRows& m, int32_t rows, const int16_t* a, int64_t* acc) {
-    Vec in[kParts];
-    for (int p = 0; p < kParts; ++p) in[p] = Isa::load(a + p * Isa::kLanes);
-    int32_t sums[kTileRows];
-    for (int32_t row = 0; row < rows; row += 4) {
-      Vec sum[4] = {Isa::zero(), Isa::zero(), Isa::zero(), Isa::zero()};
-      for (int32_t r = 0; r < 4 && row + r < rows; ++r) {
-        const uint8_t* values = row_values<false>(m, row + r, 0);
-        for (int p = 0; p < kParts; ++p)
-          sum[r] = Isa::dot(sum[r], Isa::widen(values + p * Isa::kLanes), in[p]);
-      }
-      Isa::store_sums(sum[0], sum[1], sum[2], sum[3], sums + row);
-    }
-    for (int32_t r = 0; r < rows; ++r) {
-      acc[r] = int64_t{sums[r]} * (m.scales[static_cast<size_t>(r) * m.scale_stride] & 15);
     }
   }
 
@@ -339,11 +319,7 @@ class Products {
       int64_t* to = acc + static_cast<size_t>(t) * acc_stride;
       switch (n) {
         case 1:
-          if (!kFourBit && m.blocks == 1) {
-            single(m, rows, part.values, to);
-          } else {
-            one<kFourBit>(m, rows, part.values, to);
-          }
+          one<kFourBit>(m, rows, part.values, to);
           break;
         case 2:
           few<kFourBit, 2>(m, rows, part, to, acc_stride);

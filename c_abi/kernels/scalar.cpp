@@ -70,6 +70,23 @@ uint32_t add(const int64_t* y, int32_t rows, int32_t* x) {
   return static_cast<uint32_t>(clipped);
 }
 
+void add_low_rank(const LowRankRows& m, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
+                  int64_t* y) {
+  constexpr int32_t kPairs = kBlock / 2;
+  const LeArray<int32_t> multipliers{m.multipliers};
+  const size_t pairs = static_cast<size_t>(m.pairs), blocks = (pairs + kPairs - 1) / kPairs;
+  for (int32_t r = 0; r < rows; ++r) {
+    const size_t row = static_cast<size_t>(first + r), tile = row / kLowRankTile, lane = row % kLowRankTile;
+    int64_t acc = 0;
+    for (size_t p = 0; p < pairs; ++p) {
+      const uint8_t* v = m.values + ((tile * pairs + p) * kLowRankTile + lane) * 2;
+      const int32_t s = m.scales[(tile * blocks + p / kPairs) * kLowRankTile + lane];
+      acc += s * (static_cast<int8_t>(v[0]) * b[2 * p] + static_cast<int8_t>(v[1]) * b[2 * p + 1]);
+    }
+    y[r] += rsh(rsh(acc, 4) * multipliers[row], shift);
+  }
+}
+
 // Exact floor of the square root of v < 2^62, one result bit per turn.
 static uint64_t isqrt(uint64_t v) {
   uint64_t root = 0;

@@ -38,6 +38,8 @@ void products(const WeightRows& weights, int32_t rows, const Activations& x, int
 void scale(int64_t* acc, const uint8_t* multipliers, int32_t rows, int32_t shift);
 uint32_t saturate(const int64_t* y, const uint8_t* bias, int32_t rows, int32_t* out);
 uint32_t add(const int64_t* y, int32_t rows, int32_t* x);
+void add_low_rank(const LowRankRows& weights, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
+                  int64_t* y);
 void norm(const int32_t* x, const uint8_t* gains, int32_t n, uint64_t epsilon, int32_t* out);
 int32_t quantise(const int32_t* y, int32_t n, int16_t* out);
 uint32_t rotate(int32_t* x, int32_t heads, int32_t head_dim, const int32_t* cosine, const int32_t* sine);
@@ -54,10 +56,10 @@ int32_t argmax(const int32_t* x, int32_t n);
 
 // What a tier starts from.
 constexpr Kernels kScalarTable = {
-    "scalar",      scalar::products,    scalar::scale,         scalar::saturate,
-    scalar::add,   scalar::norm,        scalar::quantise,      scalar::rotate,
-    scalar::land,  scalar::scale_query, scalar::silu_multiply, scalar::scores,
-    scalar::weigh, scalar::values,      scalar::argmax,
+    "scalar",       scalar::products,     scalar::scale,       scalar::saturate,
+    scalar::add,    scalar::add_low_rank, scalar::norm,        scalar::quantise,
+    scalar::rotate, scalar::land,         scalar::scale_query, scalar::silu_multiply,
+    scalar::scores, scalar::weigh,        scalar::values,      scalar::argmax,
 };
 
 }  // namespace superslm::kernels

@@ -7,6 +7,7 @@
 #include <emmintrin.h>
 
 #include "kernels/attention.h"
+#include "kernels/low_rank.h"
 
 namespace superslm::kernels {
 
@@ -58,12 +59,6 @@ struct SseIsa : PlainScales {
     out[2] += sum(c);
     out[3] += sum(d);
   }
-  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
-    const Vec ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
-    const Vec cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
-    _mm_storeu_si128(reinterpret_cast<Vec*>(out),
-                     _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd)));
-  }
 };
 
 template <typename Widen>
@@ -71,6 +66,7 @@ constexpr Kernels sse_table(const char* name) {
   Kernels k = kScalarTable;
   k.name = name;
   k.products = Products<SseIsa<Widen>>::products;
+  k.add_low_rank = LowRank<SseIsa<Widen>, scalar::scale>::add;
   k.scores = Attention<SseIsa<Widen>>::scores;
   k.values = Attention<SseIsa<Widen>>::values;
   return k;

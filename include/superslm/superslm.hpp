@@ -183,6 +183,21 @@ class Pool : public detail::Owner<sslm_kv_pool, sslm_kv_pool_destroy> {
   }
 };
 
+// A LoRA adapter of one model, shared by any number of its sequences; see Sequence::set_adapter. `bytes` is
+// used in place and must stay mapped while the adapter lives.
+class Adapter : public detail::Owner<sslm_adapter, sslm_adapter_release> {
+ public:
+  using Owner::Owner;
+  static Result<Adapter> map(std::span<const std::byte> bytes, const Model& base) {
+    sslm_adapter handle = nullptr;
+    const sslm_status status = sslm_adapter_map(bytes.data(), bytes.size(), base.get(), &handle);
+    if (status != SSLM_OK) return status;
+    return Adapter(handle);
+  }
+  // Bytes of the mapped file.
+  size_t residency() const { return sslm_adapter_residency(get()); }
+};
+
 // A prompt computed once; frozen, it is shared by the sequences that adopt it.
 class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
  public:
@@ -255,6 +270,8 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
     if (status != SSLM_OK) return status;
     return token;
   }
+  // Binds an adapter, in place of another, or with an empty one unbinds it; between two tokens only.
+  sslm_status set_adapter(const Adapter& adapter) { return sslm_seq_set_adapter(get(), adapter.get()); }
   sslm_status adopt(const Prefix& prefix) { return sslm_seq_adopt_prefix(get(), prefix.get()); }
   sslm_status rewind() { return sslm_seq_reset(get()); }  // empties the sequence
   // Bytes a save needs now. Save the Detokenizer's state and the token decoded last beside the blob.

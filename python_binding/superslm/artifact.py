@@ -61,7 +61,8 @@ NAMED_SECTIONS = {
 }  # the header's digest names them
 WHOLE_MODEL = 0xFFFFFFFF  # `layer` of a tensor that belongs to no layer
 
-W8, W4, INT32, INT16, UINT64 = 1, 2, 16, 17, 18
+W8, W4, TILED8, INT32, INT16, UINT64 = 1, 2, 3, 16, 17, 18
+TILE = 16  # rows of a tile in TILED8
 NUMBER_TYPES = {INT32: np.dtype("<i4"), INT16: np.dtype("<i2"), UINT64: np.dtype("<u8")}
 
 # Roles in the order of the tensor table. A layer's names are also the fields of `Layer`.
@@ -318,12 +319,11 @@ def _tensors(
     for role, layer, kind, exponent, rows, cols, values, scales, multipliers in TENSOR.iter_unpack(
         artifact.section("TENS")
     ):
-        if kind in (W8, W4):
+        if kind in UNPACK:
             if not matrices:
                 continue
             W = np.frombuffer(data, "<i4", rows, multipliers)
-            unpack = _matrix_w8 if kind == W8 else _matrix_w4
-            yield layer, role, unpack(data, rows, cols, values, scales, W, exponent)
+            yield layer, role, UNPACK[kind](data, rows, cols, values, scales, W, exponent)
             continue
         array = np.frombuffer(data, NUMBER_TYPES[kind], rows * cols, values).reshape(rows, cols)
         is_norm = role in (MODEL_ROLES["NF"], LAYER_ROLES["N1"], LAYER_ROLES["N2"])
@@ -344,3 +344,15 @@ def _matrix_w4(data, rows: int, cols: int, values: int, scales: int, W: np.ndarr
     q = np.concatenate([nibbles & 15, nibbles >> 4], axis=2).reshape(rows, -1)
     su = np.frombuffer(data, np.uint8, rows * blocks * 2, scales).reshape(rows, blocks, 2)
     return MatrixW4(cols, q, np.ascontiguousarray(su[..., 0]), np.ascontiguousarray(su[..., 1]), W, E)
+
+
+def _matrix_tiled(data, rows: int, cols: int, values: int, scales: int, W: np.ndarray, E: int) -> MatrixW8:
+    tiles, pairs, blocks = -(-rows // TILE), -(-cols // 2), padded(cols) // BLOCK
+    lanes = np.frombuffer(data, np.int8, tiles * pairs * TILE * 2, values).reshape(tiles, pairs, TILE, 2)
+    v = np.zeros((tiles * TILE, padded(cols)), np.int8)
+    v[:, : 2 * pairs] = lanes.swapaxes(1, 2).reshape(tiles * TILE, -1)
+    s = np.frombuffer(data, np.uint8, tiles * blocks * TILE, scales).reshape(tiles, blocks, TILE)
+    return MatrixW8(cols, v[:rows], s.swapaxes(1, 2).reshape(-1, blocks)[:rows], W, E)
+
+
+UNPACK = {W8: _matrix_w8, W4: _matrix_w4, TILED8: _matrix_tiled}

@@ -120,8 +120,23 @@ class RandomModel {
                             : 33;
     return m;
   }
+  artifact::TiledMatrix factor(int32_t rows, int32_t cols) {
+    artifact::TiledMatrix m;
+    m.rows = rows;
+    m.cols = cols;
+    const size_t lanes = static_cast<size_t>(m.lanes());
+    std::vector<uint8_t> scales;
+    for (size_t i = 0; i < lanes * static_cast<size_t>(m.blocks()); ++i)
+      scales.push_back(static_cast<uint8_t>(pick(0, 15)));
+    m.values = bytes(lanes * 2 * static_cast<size_t>(m.pairs()));
+    m.scales = array(scales).bytes;
+    m.multipliers = o_.extreme ? numbers(rows, 1, 1 << 23) : numbers(rows, 1 << 21, 1 << 22);
+    m.exponent = o_.extreme ? static_cast<int32_t>(random_.between(0, 80)) : 33;
+    return m;
+  }
   // Moves an exponent so that the shifts of LIN lie in 0 .. 62 for every shift of the activations.
-  void fit(Matrix& m, int32_t in, int32_t out) {
+  template <typename AnyMatrix>
+  void fit(AnyMatrix& m, int32_t in, int32_t out) {
     const int32_t low = 17 + 4 + out - in, high = 62 + 4 + out - in;
     if (m.exponent < low) m.exponent = low;
     if (m.exponent > high) m.exponent = high;
@@ -210,8 +225,8 @@ class RandomModel {
                            : p == artifact::kDown                       ? l.mlp_exponent
                            : p == artifact::kGate || p == artifact::kUp ? l.mlp_norm.exponent
                                                                         : l.attention_norm.exponent;
-        out.pairs[p].a = matrix(o_.rank, base.cols, false, 0, 80);
-        out.pairs[p].b = matrix(base.rows, o_.rank, false, 0, 80);
+        out.pairs[p].a = factor(o_.rank, base.cols);
+        out.pairs[p].b = factor(base.rows, o_.rank);
         fit(out.pairs[p].a, in, 16);
         fit(out.pairs[p].b, 16, residual ? view.residual_exponent : 16);
       }

@@ -127,6 +127,37 @@ void products(const Kernels& k) {
   }
 }
 
+void low_rank(const Kernels& k, int32_t rank, bool extreme) {
+  kernel_name = "add_low_rank (rank first rows extreme shift)";
+  const int32_t pairs = (rank + 1) / 2, most_rows = 150,
+                tiles = (most_rows + kLowRankTile - 1) / kLowRankTile;
+  const size_t lanes = static_cast<size_t>(tiles) * kLowRankTile;
+  Guarded<uint8_t> values(lanes * 2 * static_cast<size_t>(pairs));
+  Guarded<uint8_t> scales(lanes * static_cast<size_t>((rank + 31) / 32));
+  Guarded<int32_t> w(static_cast<size_t>(most_rows));
+  Guarded<int16_t> b(2 * static_cast<size_t>(pairs));
+  values.fill(0, 255, false);
+  if (extreme) values.fill(0x80, 0x80, true);
+  scales.fill(0, 15, extreme);
+  w.fill(1, 1 << 23, extreme);
+  b.fill(-16384, 16384, extreme);
+  if (extreme && random_bits.next() % 2) b.fill(16384, 16384, true);
+  const LowRankRows m{values.bytes(), scales.bytes(), w.bytes(), pairs};
+  for (int32_t shift : {17, 40, 62}) {
+    const int32_t rows = static_cast<int32_t>(random_bits.between(1, kTileRows));
+    const int32_t first = random_bits.next() % 3
+                              ? most_rows - rows
+                              : static_cast<int32_t>(random_bits.between(0, most_rows - rows));
+    describe(rank, first, rows, extreme, shift);
+    Guarded<int64_t> y(static_cast<size_t>(rows));
+    y.fill(-(int64_t{1} << 45), int64_t{1} << 45, extreme);
+    std::vector<int64_t> expected(y.data(), y.data() + rows);
+    kScalar.add_low_rank(m, first, rows, b.data(), shift, expected.data());
+    k.add_low_rank(m, first, rows, b.data(), shift, y.data());
+    expect_equal(expected.data(), y.data(), expected.size());
+  }
+}
+
 void epilogues(const Kernels& k, int32_t n, bool extreme) {
   const size_t size = static_cast<size_t>(n);
   describe(n, extreme);
@@ -332,6 +363,11 @@ void check_tier(const Kernels& k) {
   for (int32_t n = 1; n <= kTileRows; ++n) {
     epilogues(k, n, false);
     epilogues(k, n, true);
+    for (int32_t rank : {n, 256 - n}) low_rank(k, rank, n % 2);
+  }
+  for (int32_t rank : {1, 16, 31, 32, 33, 256}) {
+    low_rank(k, rank, false);
+    low_rank(k, rank, true);
   }
   for (int32_t n = 1; n <= 300; ++n) {
     for (int32_t bits : {1, 7, 14, 15, 22, 23, 30, 31}) vectors(k, n, bits, n % 2);

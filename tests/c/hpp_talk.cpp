@@ -3,7 +3,8 @@
 
 // superslm.hpp as a host without exceptions uses it. Prints "ok NAME" per cell.
 //
-//   hpp_talk TALKING.sslm DEEP.sslm: an artifact with a tokenizer, and one without.
+//   hpp_talk TALKING.sslm DEEP.sslm ADAPTER.sslm: an artifact with a tokenizer, one without, and an adapter
+//   of it.
 #include "superslm/superslm.hpp"
 
 #include <cstdio>
@@ -185,6 +186,26 @@ void the_hook_runs_the_logits(Host& host) {
   EXPECT(ran_tasks > 0);
 }
 
+void an_adapter_is_bound_swapped_and_released(Host& host, const char* path) {
+  Memory bytes = read_file(path);
+  EXPECT(sslm::Adapter::map(bytes.span().first(100), host.model).status() == SSLM_ARTIFACT_REJECTED);
+  sslm::Adapter adapter = sslm::Adapter::map(bytes.span(), host.model).value();
+  EXPECT(adapter.residency() == bytes.span().size());
+  sslm::Sequence plain = host.prompted(), shaped = host.prompted(), swapped = host.prompted();
+  EXPECT(shaped.set_adapter(adapter) == SSLM_OK && swapped.set_adapter(adapter) == SSLM_OK);
+  EXPECT(adapter.reset() == SSLM_ADAPTER_HAS_LIVE_SEQUENCES && adapter);
+  EXPECT(swapped.set_adapter({}) == SSLM_OK);
+  const int32_t layers = host.layers(plain);
+  bool differs = false;
+  for (int i = 0; i < 8; ++i) {
+    const int32_t token = plain.decode(host.model, layers, host.workspace).value();
+    EXPECT(swapped.decode(host.model, layers, host.workspace).value() == token);
+    differs |= shaped.decode(host.model, layers, host.workspace).value() != token;
+  }
+  EXPECT(differs);
+  EXPECT(shaped.reset() == SSLM_OK && adapter.reset() == SSLM_OK && !adapter);
+}
+
 void text_makes_a_round_trip(const char* path) {
   Memory artifact = read_file(path);
   sslm::Model model = sslm::Model::map(artifact.span()).value();
@@ -209,7 +230,7 @@ void text_makes_a_round_trip(const char* path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   text_makes_a_round_trip(argv[1]);
   Host host(argv[2]);
 #define CELL(name) name(host), std::printf("ok %s\n", #name)
@@ -220,5 +241,7 @@ int main(int argc, char** argv) {
   CELL(save_and_restore_continue_alike);
   CELL(prefixes_are_adopted_and_nested);
   CELL(the_hook_runs_the_logits);
+  an_adapter_is_bound_swapped_and_released(host, argv[3]);
+  std::puts("ok an_adapter_is_bound_swapped_and_released");
   return 0;
 }

@@ -89,7 +89,7 @@ def write_adapter(
         OSError: the file cannot be written.
     """
     tensors = [
-        _tensor(getattr(layer[name], half), fmt.ADAPTER_ROLES[name, half], i, f"layer {i} {half} of {name}")
+        _factor(getattr(layer[name], half), i, name, half)
         for i, layer in enumerate(adapter.layers)
         for name in TARGETS
         if name in layer
@@ -256,6 +256,25 @@ def _tensor(
         yield np.ascontiguousarray(array, stored).tobytes()
 
     return _Tensor(role, layer, kind, exponent, *shape, [(array.size * stored.itemsize, numbers)])
+
+
+def _factor(m: MatrixW8, layer: int, target: str, half: str) -> _Tensor:
+    """The entry of one half of a LoRA pair."""
+    role = fmt.ADAPTER_ROLES[target, half]
+    return _Tensor(role, layer, fmt.TILED8, m.E, m.rows, m.cols, _tiled_parts(m))
+
+
+def _tiled_parts(m: MatrixW8) -> list[tuple[int, Callable[[], Iterator[bytes]]]]:
+    """Values, sub-scales and multipliers of a matrix in tiles of 16 rows, whose columns lie in pairs."""
+    tiles, pairs, blocks = -(-m.rows // fmt.TILE), -(-m.cols // 2), padded(m.cols) // BLOCK
+    v = np.zeros((tiles * fmt.TILE, 2 * pairs), np.int8)
+    v[: m.rows, : m.cols] = m.v[:, : m.cols]
+    s = np.zeros((tiles * fmt.TILE, blocks), np.uint8)
+    s[: m.rows] = m.s
+    values = np.ascontiguousarray(v.reshape(tiles, fmt.TILE, pairs, 2).swapaxes(1, 2)).tobytes()
+    scales = np.ascontiguousarray(s.reshape(tiles, fmt.TILE, blocks).swapaxes(1, 2)).tobytes()
+    multipliers = np.ascontiguousarray(m.W, "<i4").tobytes()
+    return [(len(part), lambda part=part: iter([part])) for part in (values, scales, multipliers)]
 
 
 def _matrix_parts(m: Matrix) -> list[tuple[int, Callable[[], Iterator[bytes]]]]:

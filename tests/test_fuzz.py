@@ -13,7 +13,7 @@ from pathlib import Path
 import dev
 import pytest
 from cell_programs import PROGRAMS, artifacts_of, run_cell
-from fuzz import SCALAR, SEEDS, SOURCES, TARGETS
+from fuzz import SEEDS, SEEN, SOURCES, TARGETS
 
 SMOKE_SECONDS = 120
 LONG_SECONDS = 900
@@ -66,7 +66,7 @@ def test_cells_read_no_uninitialised_memory(
     program: str, c_program: Callable[..., Path], fixture_artifact: Callable[..., Path]
 ) -> None:
     built = c_program(program, "-fsanitize=memory", library=dev.build("msan"), compiler="clang-19")
-    run_cell(built, artifacts_of(program, fixture_artifact), environment=SCALAR)
+    run_cell(built, artifacts_of(program, fixture_artifact), environment=SEEN)
 
 
 @pytest.mark.long

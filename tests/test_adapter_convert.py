@@ -196,6 +196,8 @@ SETTINGS = {
     "no alpha": ({"lora_alpha": None}, "lora_alpha is None"),
     "infinite alpha": ({"lora_alpha": math.inf}, "lora_alpha is inf"),
     "a damaged pattern": ({"rank_pattern": {"(": 3}}, "rank_pattern is damaged"),
+    "a pattern that would take for ever": ({"rank_pattern": {"([a-z._0-9]+)+x": 3}}, "repeats a group"),
+    "an endless number": ({"lora_alpha": 10**400}, "lora_alpha is 1000"),
     "a pattern's rank": ({"rank_pattern": {"o_proj": 3}}, "o_proj.*where the rank is 3"),
 }
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -130,7 +131,24 @@ def test_a_safetensors_file_cut_anywhere_is_refused_with_the_place(folder: Path)
         assert error.where == "model.safetensors" and f"{size:,}" in error.what
 
 
-ODD_VALUES = (None, True, -1, 0, 1.5, 1 << 70, 1e999, float("nan"), "x", "", [], [1], {}, {"a": {}})
+ODD_VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    1 << 70,
+    10**400,
+    1e308,
+    1e999,
+    float("nan"),
+    "x",
+    "",
+    [],
+    [1],
+    {},
+    {"a": {}},
+)
 
 
 def test_a_configuration_with_any_odd_value_is_read_or_refused(folder: Path) -> None:
@@ -144,6 +162,39 @@ def test_a_configuration_with_any_odd_value_is_read_or_refused(folder: Path) -> 
                 load_checkpoint(folder)
             except ConvertError as error:
                 assert not any(word in str(error) for word in OF_NUMPY), (key, value, str(error))
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1, 0, float("inf"), 10**400])
+@pytest.mark.parametrize("key", ["factor", "low_freq_factor", "original_max_position_embeddings"])
+def test_rotary_scaling_by_no_positive_number_is_refused(key: str, value: float, folder: Path) -> None:
+    path = folder / "config.json"
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling |= {"original_max_position_embeddings": 64, key: value}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": scaling}))
+    assert "rotary settings" in refusal(lambda: load_checkpoint(folder)).what
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "README.md"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, folder: Path) -> None:
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    if name.startswith(("chat", "README")):
+        load_checkpoint(folder)
+    else:
+        refusal(lambda: load_checkpoint(folder))
+
+
+@pytest.mark.parametrize("layer", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", ""])
+def test_a_tensor_of_no_layer_is_refused_by_name(layer: str, folder: Path) -> None:
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = data[8 : 8 + size].decode().replace("layers.1.input", f"layers.{layer}.input")
+    path.write_bytes(struct.pack("<Q", len(header.encode())) + header.encode() + data[8 + size :])
+    refusal(lambda: load_checkpoint(folder))
 
 
 @pytest.mark.parametrize(

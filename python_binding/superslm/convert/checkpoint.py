@@ -13,9 +13,12 @@ the tokenizer data. Everything behind it knows one naming and one channel layout
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,39 @@ class ConvertError(Exception):
         self.what = what
         self.where = where
         self.remedy = remedy
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a JSON file is a number that a float64 holds; integers there have any size."""
+    try:
+        return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def layer_index(text: str) -> int | None:
+    """The layer of a tensor's name, or None where the text is no plain number of at most four digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The object in a JSON file of a source; `remedy` says what to do about a damaged one.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        ConvertError: it is no regular file (a pipe or device would never end), no JSON or no object.
+    """
+    if path.exists() and not path.is_file():
+        raise ConvertError("it is not a regular file", path.name, remedy)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (ValueError, RecursionError, OSError) as error:
+        raise ConvertError(f"it cannot be read as JSON ({error})", path.name, remedy) from error
+    if not isinstance(content, dict):
+        raise ConvertError("it is not a JSON object", path.name, remedy)
+    return content
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import ConvertError, FloatTensor
+from .checkpoint import ConvertError, FloatTensor, is_number, read_json
 from .digest import files_sha256
 from .quantized import TARGETS
 from .source_huggingface import read_safetensors
@@ -28,7 +27,7 @@ MODULES = {
 MAX_RANK = 256
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TENSOR = re.compile(
-    r"(?:base_model\.model\.)?(?P<module>(?:model\.)?layers\.(?P<layer>\d+)\.(?P<part>[\w.]+?))"
+    r"(?:base_model\.model\.)?(?P<module>(?:model\.)?layers\.(?P<layer>[0-9]{1,4})\.(?P<part>[\w.]+?))"
     r"\.lora_(?P<half>[AB])(?:\.\w+)?\.weight"
 )
 # Options that make more of an adapter than W + scale * B A; each with what it does.
@@ -42,6 +41,8 @@ _REFUSED = {
 }
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")  # initialisations that also rewrite the base weights
 _EMBEDDING = re.compile(r"embed|lm_head|modules_to_save")
+_REPEATED_GROUP = re.compile(r"\)[*+?{]")  # what makes a pattern take exponential time
+_MAX_PATTERN = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -111,20 +112,13 @@ def _place(key: tuple[int, str]) -> tuple[int, int]:
 
 def _settings(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, "Save the adapter again.")
     except FileNotFoundError:
         raise ConvertError(
             f"{path.name} is missing",
             str(path.parent),
             f"Give a directory that PEFT wrote: {CONFIG} and {WEIGHTS}.",
         ) from None
-    except (ValueError, OSError) as error:
-        raise ConvertError(
-            f"it cannot be read as JSON ({error})", path.name, "Save the adapter again."
-        ) from None
-    if not isinstance(settings, dict):
-        raise ConvertError("it is not a JSON object", path.name, "Save the adapter again.")
-    return settings
 
 
 def _refuse_variants(settings: dict[str, Any]) -> None:
@@ -194,11 +188,13 @@ def _number(settings: dict[str, Any], key: str, pattern_key: str, module: str) -
     value = settings.get(key)
     try:
         for pattern, special in (settings.get(pattern_key) or {}).items():
+            if len(pattern) > _MAX_PATTERN or _REPEATED_GROUP.search(pattern):
+                raise re.error("a pattern is too long or repeats a group")
             if re.match(rf"(.*\.)?({pattern})$", module):
                 value = special
                 break
     except (re.error, AttributeError) as error:
         raise ConvertError(f"{pattern_key} is damaged ({error})", CONFIG, "Save the adapter again.") from None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConvertError(f"{key} is {value!r}, not a number", CONFIG, "Save the adapter again.")
+    if not is_number(value):
+        raise ConvertError(f"{key} is {value!r:.40}, not a number", CONFIG, "Save the adapter again.")
     return value

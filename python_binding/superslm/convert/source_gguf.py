@@ -18,7 +18,16 @@ from typing import Any
 import gguf
 import numpy as np
 
-from .checkpoint import Checkpoint, Config, ConvertError, FloatTensor, check_config, head_slots, row_order
+from .checkpoint import (
+    Checkpoint,
+    Config,
+    ConvertError,
+    FloatTensor,
+    check_config,
+    head_slots,
+    layer_index,
+    row_order,
+)
 from .digest import file_sha256
 from .gguf_header import check_gguf
 from .tables import rope_frequencies, scale_linear
@@ -214,9 +223,9 @@ def _tensors(sources: dict[str, Any], config: Config, slots: np.ndarray) -> dict
         index, _, part = rest.partition(".")
         if source.name in MODEL_PARTS:
             name, order = MODEL_PARTS[source.name], None
-        elif prefix == "blk" and index.isdigit() and part in LAYER_PARTS:
+        elif prefix == "blk" and layer_index(index) is not None and part in LAYER_PARTS:
             short = LAYER_PARTS[part]
-            name, order = f"layer{int(index)}.{short}", orders.get(short)
+            name, order = f"layer{layer_index(index)}.{short}", orders.get(short)
         elif source.name == "rope_freqs.weight" or part == "attn_rot_embd.weight":
             continue
         else:

@@ -19,7 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from .checkpoint import Checkpoint, Config, ConvertError, FloatTensor, check_config, head_slots, row_order
+from .checkpoint import (
+    Checkpoint,
+    Config,
+    ConvertError,
+    FloatTensor,
+    check_config,
+    head_slots,
+    is_number,
+    layer_index,
+    read_json,
+    row_order,
+)
 from .digest import files_sha256
 from .tables import rope_frequencies, scale_linear, scale_llama3
 
@@ -89,8 +100,8 @@ def checkpoint_from_tensors(
         head, _, rest = name.removeprefix("model.layers.").partition(".")
         if name in MODEL_PARTS:
             key = MODEL_PARTS[name]
-        elif name.startswith("model.layers.") and head.isdigit() and rest in LAYER_PARTS:
-            key = f"layer{int(head)}.{LAYER_PARTS[rest]}"
+        elif name.startswith("model.layers.") and layer_index(head) is not None and rest in LAYER_PARTS:
+            key = f"layer{layer_index(head)}.{LAYER_PARTS[rest]}"
         elif name.endswith("rotary_emb.inv_freq"):
             continue
         else:
@@ -108,7 +119,7 @@ def checkpoint_from_tensors(
 
 def _json_file(path: Path, required: bool = False) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, "Download it again.")
     except FileNotFoundError:
         if not required:
             return None
@@ -117,11 +128,6 @@ def _json_file(path: Path, required: bool = False) -> dict[str, Any] | None:
             str(path.parent),
             "Give a GGUF file, or a directory with config.json, safetensors weights and tokenizer.json.",
         ) from None
-    except (ValueError, RecursionError, OSError) as error:
-        raise ConvertError(f"it cannot be read as JSON ({error})", path.name, "Download it again.") from error
-    if not isinstance(content, dict):
-        raise ConvertError("it is not a JSON object", path.name, "Download it again.")
-    return content
 
 
 def _weight_files(path: Path) -> list[Path]:
@@ -141,7 +147,7 @@ def _weight_files(path: Path) -> list[Path]:
         files = [path / "model.safetensors"]
         if not files[0].exists():
             files = sorted(path.glob("*.safetensors"))
-    missing = [file.name for file in files if not file.exists()]
+    missing = [file.name for file in files if not file.is_file()]
     if missing or not files:
         raise ConvertError(
             f"weights are missing: {', '.join(missing) or 'no safetensors file'}",
@@ -250,7 +256,7 @@ def _config(
     def integer(key: str, default: int | None = None) -> int:
         value = settings.get(key)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int):
+        if not isinstance(value, int) or not is_number(value):
             raise ConvertError(
                 f"{key} is {'missing' if value is None else 'not an integer'}",
                 f"{where}/config.json",
@@ -261,7 +267,8 @@ def _config(
     hidden, heads = integer("hidden_size"), integer("num_attention_heads")
     head_dim = integer("head_dim", hidden // heads if heads > 0 else None)
     rope = _rope_settings(settings, where)
-    rotated = int(head_dim * _number(rope, "partial_rotary_factor", where))
+    share = _number(rope, "partial_rotary_factor", where)
+    rotated = int(head_dim * share) if 0 < share <= 1 else 0
     if rotated % 2 or not 0 < rotated <= head_dim:
         raise ConvertError(
             f"{rotated} of {head_dim} channels are rotated",
@@ -292,7 +299,7 @@ def _config(
 def _number(settings: dict[str, Any], key: str, where: str, default: float | None = None) -> float:
     value = settings.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value):
         raise ConvertError(f"{key} is not a number", f"{where}/config.json", "Download it again.")
     return float(value)
 
@@ -357,24 +364,31 @@ def _rope_settings(settings: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _frequencies(rope: dict[str, Any], rotated: int, head_dim: int, where: str) -> list[Decimal]:
     """Rotary frequencies with the model's scaling applied."""
+
+    def positive(key: str) -> float:
+        value = float(rope[key])
+        if not 0 < value < math.inf:
+            raise ValueError(f"{key} is {value}")
+        return value
+
     try:
-        plain = rope_frequencies(float(rope["rope_theta"]), rotated, head_dim)
+        plain = rope_frequencies(positive("rope_theta"), rotated, head_dim)
         kind = rope["rope_type"]
         if kind == "default":
             return plain
         if kind == "linear":
-            return scale_linear(plain, float(rope["factor"]))
+            return scale_linear(plain, positive("factor"))
         if kind == "llama3":
             return scale_llama3(
                 plain,
-                float(rope["factor"]),
-                float(rope["low_freq_factor"]),
-                float(rope["high_freq_factor"]),
-                int(rope["original_max_position_embeddings"]),
+                positive("factor"),
+                positive("low_freq_factor"),
+                positive("high_freq_factor"),
+                int(positive("original_max_position_embeddings")),
             )
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise ConvertError(
-            f"its rotary settings are incomplete ({error!r})", f"{where}/config.json", "Download it again."
+            f"its rotary settings cannot be used ({error!r})", f"{where}/config.json", "Download it again."
         ) from error
     raise ConvertError(
         f"rotary scaling {kind!r} is not supported",
@@ -386,7 +400,7 @@ def _frequencies(rope: dict[str, Any], rotated: int, head_dim: int, where: str) 
 def _chat_template(path: Path, tokenizer_config: dict[str, Any] | None) -> str | None:
     """The default chat template, from its own file or from tokenizer_config.json."""
     own = path / "chat_template.jinja"
-    if own.exists():
+    if own.is_file():
         try:
             return own.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -400,10 +414,12 @@ def _chat_template(path: Path, tokenizer_config: dict[str, Any] | None) -> str |
 
 def _licence(path: Path) -> str | None:
     """The licence id from the front matter of README.md, else None."""
+    readme = path / "README.md"
     try:
-        lines = (path / "README.md").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
     except OSError:
         return None
+    lines = text.splitlines()
     if not lines or lines[0].strip() != "---":
         return None
     for line in lines[1:]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import functools
 import io
 import json
+import lzma
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -16,12 +18,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from make_checkpoint import make_record, spec_of, write_gguf, write_huggingface
-from superslm import _library, cli
-from superslm.artifact import Artifact, GoldenRecord
+from make_checkpoint import make_quantized, make_record, spec_of, write_gguf, write_huggingface
+from superslm import _library, cli, cli_convert
+from superslm.artifact import HEADER, MAX_LAYERS, SECTION, Artifact, GoldenRecord, compute_digests
+from superslm.convert.quantized import Adapter, LowRank, MatrixW8
+from superslm.convert.tokenizer import build_tokenizer
 from superslm.convert.tokenizer_source import hf_tokenizer
-from superslm.convert.writer import set_golden_record
+from superslm.convert.writer import set_golden_record, set_section, write_adapter, write_artifact
 from tokenizer_support import small_source
 
 Capture = pytest.CaptureFixture[str]
@@ -122,6 +127,18 @@ def test_convert_refuses_a_model_without_a_tokenizer(tmp_path: Path, capsys: Cap
     source = write_huggingface("tiny", tmp_path / "tiny")
     refused(["convert", source, "-o", tmp_path / "m.sslm"], capsys, "no tokenizer", "tokenizer.json")
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+def test_a_record_that_unpacks_without_end_is_refused(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_convert, "MAX_RECORD", 1000)
+    source, record = write_huggingface("tiny", tmp_path / "tiny"), tmp_path / "record.json.xz"
+    arguments = ["convert", source, "-o", tmp_path / "m.sslm", "--calibration-record", record]
+    record.write_bytes(lzma.compress(b" " * 100_000))
+    refused(arguments, capsys, "record.json.xz unpacks to more than", "--export-record")
+    record.write_bytes(lzma.compress(b"{}" + b" " * 900)[:-20])
+    refused(arguments, capsys, "record.json.xz is not a calibration record", "--export-record")
 
 
 def test_convert_refuses_a_record_of_another_model(
@@ -452,3 +469,65 @@ def test_the_module_runs_as_a_program(smollm2_golden: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     assert "5" in done.stdout and done.stderr == ""
+
+
+# ---- files made to mislead ----
+
+ESCAPE = "\x1b[2Jname"
+PROVENANCES = [b"[]", b"{", b"[" * 100_000, b"\xff", b'{"source": "\\ud800"}']
+
+
+@pytest.fixture(scope="module")
+def small_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact with a tokenizer, in no need of a conversion."""
+    path = tmp_path_factory.mktemp("small") / "small.sslm"
+    spec = replace(spec_of("tiny"), name="small", vocab=512)
+    model = make_quantized(spec, "w8")
+    model.tokenizer = build_tokenizer(small_source(), 512)
+    write_artifact(model, path)
+    return path
+
+
+@pytest.mark.parametrize("content", PROVENANCES, ids=range(len(PROVENANCES)))
+def test_inspect_refuses_a_provenance_that_is_no_object(
+    content: bytes, small_artifact: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "odd.sslm"
+    set_section(small_artifact, "PROV", content, output=path)
+    refused(["inspect", path], capsys, "provenance is not a JSON object")
+
+
+@pytest.mark.parametrize("value", [None, 1, [1], {"a": [1]}, [], "x", ESCAPE])
+def test_inspect_takes_any_provenance_and_sends_no_escapes(
+    value: object, small_artifact: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    keys = ("source", "architecture", "licence", "source_sha256", "options", "tokenizer")
+    inner = dict.fromkeys(("pre_tokenizer", "missing_bytes", "no_chat"), value)
+    for content in (dict.fromkeys(keys, value), {"tokenizer": inner, "options": {ESCAPE: ESCAPE}}):
+        path = tmp_path / "odd.sslm"
+        set_section(small_artifact, "PROV", json.dumps(content).encode(), output=path)
+        assert "\x1b" not in ran(["inspect", path], capsys)
+        json.loads(ran(["inspect", path, "--json"], capsys))
+
+
+def test_inspect_refuses_an_adapter_whose_table_lies(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "odd.sslm"
+    pair = LowRank(*(MatrixW8(32, np.ones((16, 32), np.int8), *ones_of(16)) for _ in range(2)))
+    write_adapter(Adapter([{"WQ": pair}]), bytes(32), path)
+    ran(["inspect", path], capsys)
+    with Artifact(path) as artifact:
+        table, end = artifact.sections["TENS"].offset, artifact.sections["DATA"].end
+    whole = path.read_bytes()
+    lies = [(4, 2**32 - 1), (4, MAX_LAYERS), (8, 7), (16, 2**32 - 1), (20, 2**31), (24, 2**63), (24, 2**20)]
+    for at, value in lies:
+        lying = bytearray(whole)
+        struct.pack_into("<Q" if at == 24 else "<I", lying, table + at, value)
+        entries = bytes(lying[HEADER.size : HEADER.size + 3 * SECTION.size])
+        lying[32:64], lying[64:96] = compute_digests(io.BytesIO(lying), entries, end)
+        path.write_bytes(lying)
+        refused(["inspect", path], capsys, "odd.sslm: its tensor table does not describe an adapter")
+
+
+def ones_of(rows: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Sub-scales, multipliers and exponent of a matrix of one block a row."""
+    return np.ones((rows, 1), np.uint8), np.ones(rows, np.int32), 20

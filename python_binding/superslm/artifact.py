@@ -75,6 +75,7 @@ ADAPTER_ROLES = {
 LAYER_SCALARS = ("SK", "SV_sh", "FQ", "ESV", "EC", "QH")
 
 MAX_STOP_IDS = 16
+MAX_LAYERS = 1024
 GOLDEN_TOKENS = 64
 
 
@@ -162,6 +163,16 @@ def sections_of(data: memoryview) -> dict[str, memoryview]:
     return found
 
 
+def text_of(value: Any) -> str | None:
+    """A text of the provenance, which nothing has checked; None for anything else."""
+    return value if isinstance(value, str) else None
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """An object of the provenance; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 class Artifact:
     """A mapped `.sslm` file: its sections as read-only bytes, and the digests of its header.
 
@@ -217,9 +228,20 @@ class Artifact:
         return None if found is None else memoryview(self._bytes)[found.offset : found.end]
 
     def provenance(self) -> dict[str, Any]:
-        """The provenance object; empty where the artifact has none."""
+        """The provenance object; empty where the artifact has none.
+
+        Raises:
+            ArtifactError: it is no JSON object; the library does not read it.
+        """
         data = self.section("PROV")
-        return {} if data is None else json.loads(bytes(data))
+        try:
+            found = {} if data is None else json.loads(bytes(data))
+            json.dumps(found, ensure_ascii=False).encode()  # "\ud800" is JSON and no text
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ArtifactError(f"{self.path}: its provenance is not a JSON object; convert the model again")
+        return found
 
     def golden_record(self) -> GoldenRecord | None:
         """The golden record, or None where the artifact has none."""
@@ -297,18 +319,25 @@ def load_adapter(path: str | PathLike[str], *, verify: bool = True) -> Adapter:
     artifact = Artifact(path, verify=verify)
     if artifact.kind != KIND_ADAPTER:
         raise ArtifactError(f"{path}: holds a model, not an adapter")
-    tensors = {(layer, role): value for layer, role, value in _tensors(artifact)}
-    layers = 1 + max((layer for layer, _ in tensors), default=-1)
-    return Adapter(
-        [
-            {
-                name: LowRank(tensors[i, ADAPTER_ROLES[name, "A"]], tensors[i, ADAPTER_ROLES[name, "B"]])
-                for name in TARGETS
-                if (i, ADAPTER_ROLES[name, "A"]) in tensors
-            }
-            for i in range(layers)
-        ]
-    )
+    try:  # without its base, the library cannot have judged it
+        tensors = {(layer, role): value for layer, role, value in _tensors(artifact)}
+        layers = 1 + max((layer for layer, _ in tensors), default=-1)
+        if layers > MAX_LAYERS:
+            raise ValueError
+        return Adapter(
+            [
+                {
+                    name: LowRank(tensors[i, ADAPTER_ROLES[name, "A"]], tensors[i, ADAPTER_ROLES[name, "B"]])
+                    for name in TARGETS
+                    if (i, ADAPTER_ROLES[name, "A"]) in tensors
+                }
+                for i in range(layers)
+            ]
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error):
+        raise ArtifactError(
+            f"{path}: its tensor table does not describe an adapter; convert it again"
+        ) from None
 
 
 def _tensors(

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from superslm.artifact import BASE, KIND_ADAPTER, Artifact, load_adapter
+from superslm.artifact import BASE, KIND_ADAPTER, Artifact, load_adapter, text_of
 from superslm.cli_convert import MATRICES
 from superslm.cli_files import check_output, read_text
 from superslm.cli_output import bytes_text, converter_packages, note, progress_bar, seconds, show_table
@@ -94,10 +94,10 @@ def inspect(options: argparse.Namespace) -> int:
     pairs = [(name, pair.A.rows) for layer in adapter.layers for name, pair in layer.items()]
     origin, (base,) = artifact.provenance(), BASE.unpack(artifact.section("BASE"))
     facts = {
-        "source": origin.get("source"),
-        "source_sha256": origin.get("source_sha256"),
-        "trained_on": origin.get("trained_on"),
-        "base": origin.get("base"),
+        "source": text_of(origin.get("source")),
+        "source_sha256": text_of(origin.get("source_sha256")),
+        "trained_on": text_of(origin.get("trained_on")),
+        "base": text_of(origin.get("base")),
         "base_digest": base.hex(),
         "pairs": len(pairs),
         "targets": [short for name, short in MODULES.items() if any(name == found for found, _ in pairs)],

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import lzma
 import time
@@ -24,6 +25,7 @@ from superslm.cli_output import (
 )
 
 MATRICES = {"q": "WQ", "k": "WK", "v": "WV", "o": "WO", "gate": "WG", "up": "WU", "down": "WD"}
+MAX_RECORD = 1 << 28  # bytes of a calibration record; those of real models have a few MiB
 CONVERTED, WRITTEN = 0.94, 0.97  # shares of the whole time; the rest makes the golden record
 
 
@@ -190,8 +192,12 @@ def _read_record(path: Path | None) -> Any:
     remedy = "Give a file that --export-record wrote."
     data = read_bytes(path, remedy)
     try:
-        return json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
-    except (ValueError, RecursionError, lzma.LZMAError) as error:
+        if path.suffix == ".xz":  # a small file may unpack to terabytes
+            data = lzma.LZMAFile(io.BytesIO(data)).read(MAX_RECORD + 1)
+            if len(data) > MAX_RECORD:
+                raise CommandError(f"{path} unpacks to more than {bytes_text(MAX_RECORD)}", remedy)
+        return json.loads(data)
+    except (ValueError, RecursionError, EOFError, lzma.LZMAError) as error:
         raise CommandError(f"{path} is not a calibration record: {error}", remedy) from None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from superslm import cli_adapter
-from superslm.artifact import Artifact
+from superslm.artifact import Artifact, object_of, text_of
 from superslm.cli_output import CommandError, bytes_text, show_error, show_table
 from superslm.engine import Model
 
@@ -69,11 +69,11 @@ def gather(model: Model, artifact: Artifact) -> dict[str, Any]:
     info, origin = model.info, artifact.provenance()
     golden = artifact.golden_record()
     return {
-        "source": origin.get("source"),
-        "architecture": origin.get("architecture"),
-        "licence": origin.get("licence"),
-        "source_sha256": origin.get("source_sha256"),
-        "options": origin.get("options", {}),
+        "source": text_of(origin.get("source")),
+        "architecture": text_of(origin.get("architecture")),
+        "licence": text_of(origin.get("licence")),
+        "source_sha256": text_of(origin.get("source_sha256")),
+        "options": object_of(origin.get("options")),
         "layers": info.layers,
         "hidden": info.hidden,
         "heads": info.heads,
@@ -99,12 +99,13 @@ def gather(model: Model, artifact: Artifact) -> dict[str, Any]:
 def _tokenizer(model: Model, origin: dict[str, Any]) -> dict[str, Any] | None:
     if not model.info.has_tokenizer:
         return None
-    known = origin.get("tokenizer", {})
+    known = object_of(origin.get("tokenizer"))
+    missing = known.get("missing_bytes")
     return {
         "ids": model.info.tokenizer_size,
-        "pre_tokenizer": known.get("pre_tokenizer"),
-        "missing_bytes": known.get("missing_bytes", []),
-        "no_chat": known.get("no_chat"),
+        "pre_tokenizer": text_of(known.get("pre_tokenizer")),
+        "missing_bytes": [b for b in missing if isinstance(b, int)] if isinstance(missing, list) else [],
+        "no_chat": text_of(known.get("no_chat")),
         "stop": {int(i): model.detokenize([i]) for i in model.info.stop_ids},
     }
 

@@ -21,6 +21,18 @@ class CommandError(Exception):
         self.what, self.remedy = what, remedy
 
 
+# Characters that control a terminal or cannot be written; names in a file, and what a model says, may hold
+# them.
+_CONTROLS = {
+    code: 0xFFFD for code in (*range(32), *range(127, 160), *range(0xD800, 0xE000)) if chr(code) not in "\n\t"
+}
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD in place of characters that control a terminal, line ends and tabs excepted."""
+    return text.translate(_CONTROLS)
+
+
 @contextmanager
 def converter_packages() -> Iterator[None]:
     """Says how to install what the converter imports; the readers of a format are imported when it is met."""
@@ -44,6 +56,7 @@ def _rich_console(stream: Any) -> Any:
 
 def show_error(what: str, remedy: str = "") -> None:
     """An error and its remedy, on standard error."""
+    what, remedy = printable(what), printable(remedy)
     console = _rich_console(sys.stderr) if sys.stderr.isatty() else None
     if console is None:
         print(f"error: {what}" + (f"\n{remedy}" if remedy else ""), file=sys.stderr)
@@ -59,6 +72,7 @@ def show_error(what: str, remedy: str = "") -> None:
 
 def note(text: str) -> None:
     """A remark, on standard error."""
+    text = printable(text)
     console = _rich_console(sys.stderr) if sys.stderr.isatty() else None
     if console is None:
         print(f"note: {text}", file=sys.stderr)
@@ -70,7 +84,7 @@ def note(text: str) -> None:
 
 def show_table(rows: Iterable[tuple[str, str]], title: str = "") -> None:
     """Names and values, on standard output."""
-    rows = list(rows)
+    rows = [(name, printable(value)) for name, value in rows]
     console = _rich_console(sys.stdout) if sys.stdout.isatty() else None
     if console is None:
         width = max((len(name) for name, _ in rows), default=0)

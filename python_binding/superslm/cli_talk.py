@@ -15,7 +15,7 @@ from typing import Any
 
 from superslm import cli_selection
 from superslm.chat import Chat, turn
-from superslm.cli_output import CommandError, note, show_table
+from superslm.cli_output import CommandError, note, printable, show_table
 from superslm.engine import Model
 from superslm.errors import ContextCapExceeded, KvBudgetExceeded  # type: ignore[attr-defined]
 from superslm.sequence import Sequence
@@ -77,7 +77,7 @@ def _stream(pieces: Iterator[str]) -> None:
     """Prints text as it comes; a full context ends it with a note."""
     try:
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(printable(piece) if sys.stdout.isatty() else piece)
             sys.stdout.flush()
     except FULL:
         print(flush=True)
@@ -121,7 +121,7 @@ def _structured(options: argparse.Namespace, selection: Any) -> dict[str, Any]:
 
 
 def _show(result: Structured) -> int:
-    print(result.text)
+    print(printable(result.text) if sys.stdout.isatty() else result.text)
     if not result.complete:
         note("the text is not complete; raise --max-tokens")
     return 0 if result.complete else 1

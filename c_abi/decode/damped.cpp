@@ -134,7 +134,7 @@ class AntiLm {
 bool damped_greedy(const Damped& damped, const Automaton* automaton, uint32_t walk_state, const LogitRow& row,
                    int32_t* token) {
   for (int32_t i = 0; automaton != nullptr && i < row.vocab; ++i) {
-    if (!automaton->legal(walk_state, i)) row.logits[i] = INT32_MIN;
+    row.logits[i] = automaton->legal(walk_state, i) ? row.logits[i] : INT32_MIN;
   }
   const int32_t* candidates = row.candidates;
   const int32_t count = damped.top_k;

@@ -100,10 +100,7 @@ bool choose(const Engine& engine, Entry& entry, const forward::LogitRow& from) {
   return false;
 }
 
-bool legal_token(const void* context, int32_t token) {
-  const Entry& entry = *static_cast<const Entry*>(context);
-  return entry.choice.automaton->legal(entry.state->walk_state, token);
-}
+static_assert(forward::Legal::kNone == kNoWalkState);
 
 // What entries from `begin` on need of one logits step: as many as there are rows for. Greedy ones need none.
 int32_t want_logits(const Engine& engine, const Entry* entries, int32_t begin, int32_t count,
@@ -115,8 +112,8 @@ int32_t want_logits(const Engine& engine, const Entry* entries, int32_t begin, i
     out[n] = forward::LogitRow{};
     out[n].residual = from_layers ? s.row[begin + n].residual : entry.state->residual;
     if (entry.choice.mode == Mode::kGreedy) {
-      out[n].legal = entry.choice.automaton ? legal_token : nullptr;
-      out[n].context = &entry;
+      if (const Automaton* automaton = entry.choice.automaton)
+        out[n].legal = forward::Legal{automaton->classes, automaton->moves(entry.state->walk_state)};
       continue;
     }
     if (rows == s.logit_rows) break;

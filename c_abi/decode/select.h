@@ -18,9 +18,12 @@ struct Automaton {
   base::LeArray<uint32_t> next;     // [states][class_count], kNoWalkState: none
   int32_t class_count = 0;
 
+  // The next states of one state, by class.
+  base::LeArray<uint32_t> moves(uint32_t state) const {
+    return next.from(static_cast<size_t>(state) * static_cast<size_t>(class_count));
+  }
   uint32_t step(uint32_t state, int32_t token) const {
-    return next[static_cast<size_t>(state) * static_cast<size_t>(class_count) +
-                classes[static_cast<size_t>(token)]];
+    return moves(state)[classes[static_cast<size_t>(token)]];
   }
   bool legal(uint32_t state, int32_t token) const { return step(state, token) != kNoWalkState; }
 };

@@ -3,6 +3,7 @@
 // One transformer layer over a batch of rows, and what stands before the first and after the last.
 #pragma once
 
+#include "base/load.h"
 #include "forward/engine.h"
 
 namespace superslm::forward {
@@ -21,13 +22,22 @@ void embed(const artifact::ModelView& model, int32_t token, int32_t* residual);
 // Fills the cosines and sines of scratch row `index` for its position; once per token, before layer 0.
 void prepare_rotary(Engine& engine, int32_t index);
 
+// The tokens that an automaton allows in one of its states: those whose class has a next state.
+struct Legal {
+  static constexpr uint32_t kNone = 0xFFFFFFFFu;
+
+  base::LeArray<uint16_t> classes;  // [vocab]; null: every token
+  base::LeArray<uint32_t> next;     // [classes]
+
+  explicit operator bool() const { return static_cast<bool>(classes); }
+  bool operator()(int32_t token) const { return next[classes[static_cast<size_t>(token)]] != kNone; }
+};
+
 // One row of the logits step: all of its logits, or only the best token.
 struct LogitRow {
   const int32_t* residual = nullptr;
   int32_t* logits = nullptr;  // [vocab], or null: `best` is enough
-  // The tokens that `best` may be; null: all of them.
-  bool (*legal)(const void* context, int32_t token) = nullptr;
-  const void* context = nullptr;
+  Legal legal;                // what `best` may be
   int32_t best = -1;  // set when logits is null: of the legal tokens the largest logit, the lowest id on a
                       // tie; -1: none is legal
 };

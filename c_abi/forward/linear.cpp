@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: SuperSLM contributors
 #include "forward/linear.h"
 
+#include <algorithm>
+
 #include "base/fixed_point.h"
 #include "base/prefetch.h"
 #include "forward/layer.h"
@@ -112,18 +114,25 @@ uint64_t rank(int32_t logit, int32_t token) {
          (0xffffffffu - static_cast<uint32_t>(token));
 }
 
+// The rank of the best legal token of a tile, 0 when none is legal. It does not branch: nobody can predict
+// which tokens are legal and better than those before them.
+uint64_t best_legal(const Legal& legal, const int32_t* logits, int32_t first, int32_t n) {
+  uint64_t best = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    const uint64_t kept = uint64_t{0} - uint64_t{legal(first + i)};
+    best = std::max(best, rank(logits[i], first + i) & kept);
+  }
+  return best;
+}
+
 // Puts the logits of tokens [first, first + n) up against the best so far; tasks may do so in any order.
 void offer(const kernels::Kernels& k, const LogitRow& row, const int32_t* logits, int32_t first, int32_t n,
            std::atomic<uint64_t>& best) {
-  int32_t i = k.argmax(logits, n);
+  const int32_t i = k.argmax(logits, n);
+  uint64_t own = rank(logits[i], first + i);
   uint64_t so_far = best.load(std::memory_order_relaxed);
-  if (rank(logits[i], first + i) <= so_far) return;
-  const int32_t end = row.legal ? n : i + 1;
-  for (i = row.legal ? 0 : i; i < end; ++i) {
-    const uint64_t own = rank(logits[i], first + i);
-    if (own <= so_far || (row.legal && !row.legal(row.context, first + i))) continue;
-    while (own > so_far && !best.compare_exchange_weak(so_far, own, std::memory_order_relaxed)) {
-    }
+  if (own > so_far && row.legal) own = best_legal(row.legal, logits, first, n);
+  while (own > so_far && !best.compare_exchange_weak(so_far, own, std::memory_order_relaxed)) {
   }
 }
 

@@ -97,9 +97,7 @@ def test_a_command_can_be_given(block: Block, words: list[str], monkeypatch: pyt
     elif words[0].startswith("python") and words[1].startswith("tools/"):
         parse_as_tool(words[1:], monkeypatch)
     elif words[:2] == ["pip", "install"]:
-        extras = dev.tomllib.loads((dev.ROOT / "pyproject.toml").read_text())["project"][
-            "optional-dependencies"
-        ]
+        extras = dev.read_project()["project"]["optional-dependencies"]
         for extra in re.findall(r"\[(\w+)\]", " ".join(words)):
             assert extra in extras, f"{block.place}: there is no extra {extra}"
     else:

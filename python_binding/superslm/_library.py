@@ -43,7 +43,7 @@ def library_path() -> Path:
     places = "\n  ".join(str(candidate) for candidate in candidates)
     raise FileNotFoundError(
         f"the SuperSLM library was not found; looked for\n  {places}\n"
-        "Install the package with `pip install superslm`, run `python tools/dev.py build` in a source tree, "
+        "Install the package with `pip install superslm`, run `python3 tools/dev.py build` in a source tree, "
         "or set SUPERSLM_LIBRARY to the library's path."
     )
 
@@ -99,7 +99,7 @@ def library(path: str | None = None) -> ctypes.CDLL:
         if function is None:
             raise LibraryMismatch(
                 f"{loaded._name} has no {name}: it is another release's library; use the one that came with "
-                "the package (in a source tree: `python tools/dev.py build`), or unset SUPERSLM_LIBRARY"
+                "the package (in a source tree: `python3 tools/dev.py build`), or unset SUPERSLM_LIBRARY"
             )
         function.restype = result
         function.argtypes = arguments

@@ -208,6 +208,7 @@ def test_constants_of_every_type_are_themselves() -> None:
             text = '"\\ud800"'
         texts({"const": value}, [text], [text + " ", "0"])
         texts({"enum": [value, 5]}, [text, "5"], ["[5]"])
+    texts({"type": "integer", "const": 10**400}, [str(10**400)], [str(10**399)])
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -302,11 +303,21 @@ REFUSED = [
     ({"anyOf": [{"type": "null"}], "type": "null"}, "beside", "$.type"),
     ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "branch", "$.oneOf"),
     ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {}}]}, "branch", "$.oneOf"),
+    ({"oneOf": [{"minimum": 3}, {"type": "string"}]}, "branch 1", "$.oneOf"),
+    (
+        {"oneOf": [{"properties": {"a": {"type": "null"}}}, {"type": "array", "items": {"type": "null"}}]},
+        "branch 1",
+        "$.oneOf",
+    ),
     ({"$ref": "#/$defs/none"}, "no target", "$.$ref"),
     ({"$ref": "other.json"}, "out of the file", "$.$ref"),
     ({"type": "object", "properties": {"n": {"$ref": "#"}}, "required": ["n"]}, "without end", "$"),
     ({"type": "string", "maxLength": -1}, "no count", "$.maxLength"),
     ({"type": "integer", "minimum": "1"}, "no number", "$.minimum"),
+    ({"type": None, "minimum": 1}, "None is unknown", "$.type"),
+    ({"type": "string", "maxLength": None}, "no count", "$.maxLength"),
+    ({"type": "object", "required": [["a"]]}, "not declared", "$.required"),
+    ({"type": "string", "pattern": "a{\u0663}"}, "opens no repetition", "$.pattern"),
 ]
 
 
@@ -317,6 +328,19 @@ def test_what_is_not_enforced_is_refused_with_its_path(schema: dict[str, Any], w
     assert word in refusal.value.what, refusal.value
     assert refusal.value.where.startswith(path), refusal.value
     assert refusal.value.remedy
+
+
+def test_what_is_nested_too_deeply_is_refused(tmp_path: Any) -> None:
+    array: dict[str, Any] = {"type": "null"}
+    for _ in range(400):
+        array = {"type": "array", "items": array, "minItems": 1}
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    for source in (JsonSchema(array), Regex("(" * 2000 + "a" + ")" * 2000)):
+        with pytest.raises(SchemaError, match="nested too deeply"):
+            compile_schema(source, BYTES)
+    with pytest.raises(SchemaError, match="nested too deeply"):
+        load_source(deep)
 
 
 def test_a_vocabulary_that_lacks_bytes_escapes_constants_and_avoids_the_rest() -> None:

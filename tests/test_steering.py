@@ -557,5 +557,8 @@ def test_a_seed_and_nothing_else_decides(speaking: Model) -> None:
             text(temperature=0.5)
         with pytest.raises(ValueError, match="not both"):
             text(seed=1, selection=Damped())
-        with pytest.raises(ValueError, match="temperature"):
-            text(seed=1, temperature=0.0)
+        for temperature in (0.0, float("nan"), float("inf"), -1.0):
+            with pytest.raises(ValueError, match="temperature"):
+                text(seed=1, temperature=temperature)
+        with pytest.raises(ValueError, match="nan"):
+            text(selection=Sampling(1, bias={3: float("nan")}))

@@ -146,4 +146,6 @@ class SamplingArray:
 
 
 def _q16(nats: float) -> int:
+    if math.isnan(nats):
+        raise ValueError("a bias or penalty must be a number of nats, not nan")
     return int(max(-_INT32, min(_INT32, round(max(-1e5, min(1e5, nats)) * Q16))))

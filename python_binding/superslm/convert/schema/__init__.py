@@ -92,7 +92,10 @@ def compile_schema(source: Source, vocabulary: Vocabulary, path: str = "$") -> T
     Raises:
         SchemaError: it cannot be compiled; the message names the part.
     """
-    return over_tokens(source.automaton(vocabulary), vocabulary.texts, path)
+    try:
+        return over_tokens(source.automaton(vocabulary), vocabulary.texts, path)
+    except RecursionError:
+        raise SchemaError("it is nested too deeply", path, "Make it flatter.") from None
 
 
 def add_schemas(
@@ -156,6 +159,8 @@ def load_source(path: str | os.PathLike[str], recursion: int = RECURSION) -> Sou
         value = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
         raise SchemaError(f"this is not JSON: {error}", str(path), "Correct the file.") from None
+    except RecursionError:
+        raise SchemaError("it is nested too deeply", str(path), "Make it flatter.") from None
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return Choices(tuple(value))
     if not isinstance(value, dict):

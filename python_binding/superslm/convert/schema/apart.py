@@ -27,7 +27,7 @@ def apart(a: Any, b: Any, root: Any, depth: int = 0) -> bool:
     values_a, values_b = _values(a), _values(b)
     if values_a is not None and values_b is not None:
         return not any(_equal(x, y) for x in values_a for y in values_b)
-    shared = _types(a, values_a) & _types(b, values_b)
+    shared = _types(a, values_a, generated=True) & _types(b, values_b, generated=False)
     if not shared:
         return True
     if values_a is not None or values_b is not None:
@@ -61,14 +61,16 @@ def _equal(x: Any, y: Any) -> bool:
     return x == y
 
 
-def _types(schema: dict[str, Any], values: list[Any] | None) -> set[str]:
-    """Types, where an integer is also a number."""
+def _types(schema: dict[str, Any], values: list[Any] | None, generated: bool) -> set[str]:
+    """Types of what is generated for a schema, or of what is valid for it; an integer is also a number."""
     from .json_schema import BY_TYPE, is_of_type, types_of
 
-    if values is None:
-        found = set(types_of(schema, "$"))
-        return found | {"number"} if "integer" in found else found
-    return {t for t in BY_TYPE for v in values if is_of_type(v, t)}
+    if values is not None:
+        return {t for t in BY_TYPE for v in values if is_of_type(v, t)}
+    if "type" not in schema and not generated:
+        return set(BY_TYPE)  # a lone `maximum`, say, does not restrict strings
+    found = set(types_of(schema, "$"))
+    return found | {"number"} if "integer" in found else found
 
 
 def _objects_apart(a: dict[str, Any], b: dict[str, Any], root: Any, depth: int) -> bool:

@@ -280,8 +280,8 @@ class _Builder:
 def types_of(schema: dict[str, Any], path: str) -> list[str]:
     """The types of a schema: its `type`, or the one type its other keywords belong to."""
     given = schema.get("type")
-    types = given if isinstance(given, list) else [] if given is None else [given]
-    if given is None:
+    types = given if isinstance(given, list) else [given]
+    if "type" not in schema:
         types = ["number" if t == "integer" else t for t, words in BY_TYPE.items() if words & set(schema)]
         types = sorted(set(types))
         if len(types) != 1:
@@ -301,7 +301,7 @@ def is_of_type(value: Any, name: str) -> bool:
     if isinstance(value, bool):
         return name == "boolean"
     if isinstance(value, (int, float)):
-        return name == "number" or (name == "integer" and float(value).is_integer())
+        return name == "number" or (name == "integer" and (isinstance(value, int) or value.is_integer()))
     return name == {str: "string", dict: "object", list: "array", type(None): "null"}[type(value)]
 
 
@@ -335,7 +335,7 @@ def counts_of(schema: dict[str, Any], least: str, most: str, path: str) -> tuple
     values = []
     for keyword, default in ((least, 0), (most, None)):
         value = schema.get(keyword, default)
-        if value is not default:
+        if keyword in schema:
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
@@ -357,7 +357,7 @@ def properties_of(schema: dict[str, Any], path: str) -> tuple[dict[str, Any], se
     if not isinstance(required, list):
         raise SchemaError("it must be a list of names", f"{path}.required", "List them.")
     for name in required:
-        if name not in properties:
+        if not isinstance(name, str) or name not in properties:
             raise SchemaError(f"the property {name!r} is not declared", f"{path}.required", "Declare it.")
     if not isinstance(schema.get("additionalProperties", False), bool):
         raise SchemaError(

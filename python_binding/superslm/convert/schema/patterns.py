@@ -230,7 +230,12 @@ class _Parser:
             return atom
         close = self._text.find("}", self._at)
         low, comma, high = self._text[self._at + 1 : max(close, self._at)].partition(",")
-        if close < 0 or not low.isdecimal() or not (high.isdecimal() or not high):
+        if (
+            close < 0
+            or not (low + high).isascii()
+            or not low.isdecimal()
+            or not (high.isdecimal() or not high)
+        ):
             raise self._fail("'{' that opens no repetition", "Write \\{ for the character.")
         if max(int(low), int(high or 0)) > MAX_REPEAT or (high and int(high) < int(low)):
             raise self._fail("a repetition out of range", f"Counts ascend and are at most {MAX_REPEAT}.")

@@ -22,13 +22,16 @@ import dev
 import numpy as np
 import pytest
 from make_checkpoint import spec_of, write_gguf
+from schema_fixtures import with_schemas
 from superslm.artifact import load_quantized
 from superslm.convert.pipeline import load_checkpoint
 from superslm.convert.tokenizer import TokenizerSource, hf_tokenizer
 
 
-def run_bench(library: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(dev.ROOT / "tools/bench.py"), *map(str, arguments)]
+def run_bench(
+    library: Path, *arguments: object, script: str = "bench.py"
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(dev.ROOT / "tools" / script), *map(str, arguments)]
     path = os.pathsep.join([str(dev.ROOT / "python_binding"), str(dev.ROOT / "tools")])
     env = {**os.environ, "PYTHONPATH": path, "SUPERSLM_LIBRARY": str(library)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
@@ -218,6 +221,20 @@ def test_a_ready_artifact_cannot_be_compared(
 ) -> None:
     done = run_bench(library_path, "--model", fixture_artifact("cells"), "--peer", "llama.cpp")
     assert done.returncode == 1 and "Give the GGUF file that it was made from" in done.stderr
+
+
+def test_the_cost_of_a_schema_is_measured_for_each_selection(
+    fixture_artifact: Callable[..., Path], library_path: Path, tmp_path: Path
+) -> None:
+    artifact = with_schemas(fixture_artifact("cells"), tmp_path / "own.sslm", spec_of("cells").vocab)
+    options = ["--model", artifact, "--source", "parity", "--steps", 600]  # longer than a sequence's budget
+    done = run_bench(library_path, *options, script="bench_schema.py")
+    assert done.returncode == 0, done.stderr
+    head, *lines = done.stdout.splitlines()
+    assert head.startswith("own, schema parity, 600 pairs")
+    assert [line.split()[0] for line in lines] == ["greedy", "damped", "sampled"]
+    done = run_bench(library_path, "--model", artifact, "--source", "nothing", script="bench_schema.py")
+    assert done.returncode == 1 and "nothing" in done.stderr and "parity" in done.stderr
 
 
 def test_a_peer_whose_interpreter_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

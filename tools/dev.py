@@ -410,7 +410,7 @@ def command_bench(arguments: argparse.Namespace) -> None:
     env = python_env()
     if arguments.memory:
         env["SUPERSLM_TEST_LIBRARY"] = str(build("seams"))
-    script = "bench_memory.py" if arguments.memory else "bench.py"
+    script = "bench_memory.py" if arguments.memory else "bench_schema.py" if arguments.schema else "bench.py"
     run([python, ROOT / "tools" / script, *arguments.others], env=env)
 
 
@@ -435,7 +435,9 @@ def main() -> int:
         if name == "test":
             sub.add_argument("--hosts", action="store_true", help="play plugin_host/ in real engines instead")
         if name == "bench":
-            sub.add_argument("--memory", action="store_true", help="what paged memory costs instead")
+            what = sub.add_mutually_exclusive_group()
+            what.add_argument("--memory", action="store_true", help="what paged memory costs instead")
+            what.add_argument("--schema", action="store_true", help="what a schema costs a token instead")
         if name == "clean":
             sub.add_argument("--all", action="store_true", help="the downloads in .cache too")
     arguments, others = parser.parse_known_args()

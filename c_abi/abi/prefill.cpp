@@ -49,7 +49,9 @@ sslm_status append(Context& context, const artifact::AdapterView* adapter, const
   }
   if (kind == SSLM_SPAN_SCHEMA_CONTENT) {
     state.walk_state = admission.walk_state;
-    state.forced_token_count += admission.count;
+    // Unsigned: a blob may hold any count, and the sum must not overflow.
+    state.forced_token_count = static_cast<int64_t>(static_cast<uint64_t>(state.forced_token_count) +
+                                                    static_cast<uint64_t>(admission.count));
   }
   *consumed = admission.count;
   return admission.status;

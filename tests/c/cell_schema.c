@@ -8,7 +8,7 @@
 #include "check.h"
 
 enum { MODEL, OTHER_TABLES, OTHER_MODEL };
-enum { SCHEMA_HASH_AT = 40, WALK_STATE_AT = 48 };
+enum { SCHEMA_HASH_AT = 40, WALK_STATE_AT = 48, FORCED_COUNT_AT = 100 };
 
 typedef struct scene {
   sslm_model model;
@@ -447,6 +447,26 @@ static void a_prompt_only_prefix_resets_the_walk(void) {
   close_scene(s);
 }
 
+/* A saved game may have been edited: the count is the blob's business, the sum must be defined. */
+static void a_restored_forced_count_of_any_size_can_be_added_to(void) {
+  scene s = open_scene();
+  const sslm_seq seq = bound_seq(s, s.chain);
+  const int64_t largest = INT64_MAX;
+  sslm_seq restored = NULL;
+  blob saved;
+  force_all(s.model, seq, kChain, 1);
+  saved = save(seq);
+  memcpy(saved.bytes + FORCED_COUNT_AT, &largest, sizeof(largest));
+  OK(sslm_seq_restore(s.model, &s.memory.pool, saved.bytes, saved.size, &restored));
+  CHECK(stats_of(s.model, restored).forced_token_count == INT64_MAX);
+  force_all(s.model, restored, kChain + 1, 1);
+  CHECK(stats_of(s.model, restored).forced_token_count == INT64_MIN);
+  OK(sslm_seq_release(restored));
+  OK(sslm_seq_release(seq));
+  free(saved.bytes);
+  close_scene(s);
+}
+
 static void save_and_restore_keep_binding_walk_and_forced_count(void) {
   scene s = open_scene();
   const sslm_seq seq = bound_seq(s, s.chain);
@@ -545,6 +565,7 @@ static const cell kCells[] = {
     CELL(a_progressed_prefix_fits_its_own_schema_only),
     CELL(a_prompt_only_prefix_resets_the_walk),
     CELL(save_and_restore_keep_binding_walk_and_forced_count),
+    CELL(a_restored_forced_count_of_any_size_can_be_added_to),
     CELL(a_blob_of_other_tables_or_walk_states_is_a_schema_mismatch),
     CELL(a_covering_workspace_decodes_within_a_schema_without_allocating),
 };

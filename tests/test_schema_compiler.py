@@ -315,6 +315,7 @@ REFUSED = [
     ({"type": "string", "maxLength": -1}, "no count", "$.maxLength"),
     ({"type": "integer", "minimum": "1"}, "no number", "$.minimum"),
     ({"type": None, "minimum": 1}, "None is unknown", "$.type"),
+    ({"type": "array", "items": {"$id": "b", "type": "null"}}, "$id", "$.items.$id"),
     ({"type": "string", "maxLength": None}, "no count", "$.maxLength"),
     ({"type": "object", "required": [["a"]]}, "not declared", "$.required"),
     ({"type": "string", "pattern": "a{\u0663}"}, "opens no repetition", "$.pattern"),

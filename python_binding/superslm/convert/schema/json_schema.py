@@ -93,6 +93,8 @@ class _Builder:
             raise SchemaError(what, path, "Say which type is wanted." if schema else "Leave it out.")
         if not isinstance(schema, dict):
             raise SchemaError("a schema is a JSON object", path, 'Write {"type": ...}.')
+        if "$id" in schema and schema is not self._root:
+            raise SchemaError("$ref means another file below an inner $id", f"{path}.$id", "Remove it.")
         used = set(schema) - ANNOTATIONS
         for keyword in sorted(used - KEYWORDS):
             raise SchemaError(

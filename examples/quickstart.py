@@ -7,7 +7,7 @@ python quickstart.py model.sslm
 
 import sys
 
-from superslm import Model
+from superslm import Damped, Model
 
 WORLD = """The village of Saltreach lies where the river Ash meets the sea. Its people are fishermen, rope makers
 and one blacksmith, and nobody there has much to do with the castle on the hill. In spring the river is high
@@ -43,11 +43,11 @@ def main(path: str) -> None:
                 character.adopt(world)
                 character.prefill("\n" + line)
 
-            # One batch: both replies grow together, and the weights are read once per step.
+            # One batch: both replies grow together, and the weights are read once per step. Damped: without loops.
             streams = {line: model.detokenizer() for line in cast}
             spoken = dict.fromkeys(cast, "")
             for _ in range(reply):
-                tokens = model.decode(list(cast.values()))
+                tokens = model.decode(list(cast.values()), selection=Damped())
                 for line, token in zip(cast, tokens, strict=True):
                     spoken[line] += streams[line].push([token])
             for line, text in spoken.items():
@@ -57,7 +57,7 @@ def main(path: str) -> None:
             # A character that the last token left unfinished waits in the state of the text.
             saved, state = smith.save(), streams["The blacksmith said:"].state
             with pool.restore(saved, world) as again:
-                text = again.generate(max_tokens=20, text=model.detokenizer(state))
+                text = again.generate(max_tokens=20, selection=Damped(), text=model.detokenizer(state))
                 show("The blacksmith goes on:", "".join(text))
                 shared = again.stats().shared_pages
             pages = "one page" if shared == 1 else f"{shared} pages"

@@ -113,9 +113,9 @@ def test_a_schema_is_small_and_quick_on_a_vocabulary_of_151936(
     name: str, schema: dict[str, Any], limit: int
 ) -> None:
     vocabulary = Vocabulary.from_section(family("qwen3").section, QWEN_VOCABULARY)
-    start = time.monotonic()
+    start = time.process_time()  # a busy machine is no slower compiler
     section = pack({name: compile_schema(JsonSchema(schema), vocabulary)})
-    elapsed = time.monotonic() - start
+    elapsed = time.process_time() - start
     print(f"{name}: {elapsed:.2f} s, {len(section)} bytes")
     assert elapsed < 20
     assert len(section) < limit

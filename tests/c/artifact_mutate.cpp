@@ -177,14 +177,22 @@ void poke(Random& random, Bytes file, Region region) {
   std::memcpy(at, &value, width);
 }
 
-// One element of a number array or multiplier array of DATA: the values a scan must see.
+// One element of a number array or multiplier array of DATA, or of the sub-scales of tiles: the values a scan
+// must see.
 void poke_element(Random& random, Bytes file, const Map& map) {
   const uint8_t* entry = file.data + map.tensors.begin + 64 * random.below(map.tensors.size / 64);
   const uint32_t format = load_le<uint32_t>(entry + 8);
-  const uint64_t offset = load_le<uint64_t>(entry + (format <= 2 ? 40 : 24));
   const size_t rows = load_le<uint32_t>(entry + 16), cols = load_le<uint32_t>(entry + 20);
+  if (format == 3 && random.below(2) == 0) {
+    const size_t scales = (rows + 15) / 16 * 16 * ((cols + 31) / 32);
+    file.data[map.data.begin + static_cast<size_t>(load_le<uint64_t>(entry + 32)) + random.below(scales)] =
+        static_cast<uint8_t>(random.below(18));
+    return;
+  }
+  const bool matrix = format <= 3;
+  const uint64_t offset = load_le<uint64_t>(entry + (matrix ? 40 : 24));
   const size_t element = format == 17 ? 2 : format == 18 ? 8 : 4;
-  const size_t count = format <= 2 ? rows : rows * cols;
+  const size_t count = matrix ? rows : rows * cols;
   poke(random, file,
        Region{map.data.begin + static_cast<size_t>(offset) + element * random.below(count), element});
 }

@@ -187,7 +187,7 @@ class Editor {
     const uint8_t* entry =
         tensors->bytes.data() + kEntryBytes * (in.byte() % (tensors->bytes.size() / kEntryBytes));
     const uint32_t format = load<uint32_t>(entry + 8);
-    const uint64_t begin = load<uint64_t>(entry + (format <= 2 ? 40 : 24));
+    const uint64_t begin = load<uint64_t>(entry + (format <= 3 ? 40 : 24));
     const size_t width = format == 17 ? 2 : format == 18 ? 8 : 4;
     poke(in, data->bytes, begin + width * in.half(), width, data->bytes.size());
   }

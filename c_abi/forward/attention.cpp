@@ -79,15 +79,17 @@ struct HeadGroup {
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
 };
 
-// The rows from position on, and a request for those of the page after them: pages lie anywhere, so the
-// processor does not foresee where the next one begins.
+// The rows from position on, and a request for the first of those of the page after them: pages lie anywhere,
+// so the processor does not foresee where the next one begins. More at once would hold up the loads of this
+// page.
 kv::Run next_run(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
+  constexpr size_t kAhead = 2048;
   const kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
   const int64_t after = position + run.count;
   if (after < end) {
     const kv::Run following = g.row.kv.run(g.layer_index, kind, g.kv_head, after, end);
-    base::prefetch(reinterpret_cast<const uint8_t*>(following.rows),
-                   static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim));
+    const size_t bytes = static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim);
+    base::prefetch(reinterpret_cast<const uint8_t*>(following.rows), bytes < kAhead ? bytes : kAhead);
   }
   return run;
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
 // Scores and values for tiers with 128-bit and 256-bit vectors. Beyond what products.h asks of an Isa: sum32
-// (of lanes, in int32) and zip_low, zip_high (interleave int16 within 128-bit lanes).
+// (of lanes, in int32), zip_low, zip_high (interleave int16 within 128-bit lanes) and add_planes (adds
+// 2^15 * high + low of int32 lanes to int64, the four lanes of the n-th 128 bits to those from out + 8n on).
 #pragma once
+
+#include <cstring>
 
 #include "kernels/products.h"
 #include "kernels/scalar.h"
@@ -72,33 +75,37 @@ class Attention {
   static inline void value_tile(const ValueSum& sum, int64_t offset, const int8_t* values, int64_t count,
                                 int32_t head_dim, int32_t c) {
     Vec high[2] = {Isa::zero(), Isa::zero()}, low[2] = {Isa::zero(), Isa::zero()};
-    const uint8_t* v = reinterpret_cast<const uint8_t*>(values) + c;
-    for (int64_t j = 0; j < count; j += 2, v += 2 * head_dim) {
-      const bool both = j + 1 < count;
-      const Vec a = Isa::widen(v), b = both ? Isa::widen(v + head_dim) : Isa::zero();
-      const auto pair = [both](const int16_t* w) {
-        return Isa::spread(static_cast<uint32_t>(w[0]) | (both ? static_cast<uint32_t>(w[1]) << 16 : 0));
-      };
-      const Vec ph = pair(sum.high + offset + j), pl = pair(sum.low + offset + j);
+    const auto add = [&](Vec a, Vec b, uint32_t wh, uint32_t wl) {
       const Vec first = Isa::zip_low(a, b), second = Isa::zip_high(a, b);
+      const Vec ph = Isa::spread(wh), pl = Isa::spread(wl);
       high[0] = Isa::dot(high[0], first, ph);
       high[1] = Isa::dot(high[1], second, ph);
       low[0] = Isa::dot(low[0], first, pl);
       low[1] = Isa::dot(low[1], second, pl);
+    };
+    const int16_t *wh = sum.high + offset, *wl = sum.low + offset;  // never negative
+    const uint8_t* v = reinterpret_cast<const uint8_t*>(values) + c;
+    const auto add_two = [&](int64_t j) {
+      uint32_t pair_high, pair_low;
+      std::memcpy(&pair_high, wh + j, sizeof(pair_high));
+      std::memcpy(&pair_low, wl + j, sizeof(pair_low));
+      add(Isa::widen(v), Isa::widen(v + head_dim), pair_high, pair_low);
+      v += 2 * head_dim;
+    };
+    int64_t j = 0;
+    for (; j + 8 <= count; j += 8) {  // so few turns per page that the processor foresees the last
+      add_two(j);
+      add_two(j + 2);
+      add_two(j + 4);
+      add_two(j + 6);
     }
-    int32_t h[Isa::kLanes], l[Isa::kLanes];
-    for (int i = 0; i < 2; ++i) {
-      Isa::store(reinterpret_cast<int16_t*>(h + i * Isa::kLanes / 2), high[i]);
-      Isa::store(reinterpret_cast<int16_t*>(l + i * Isa::kLanes / 2), low[i]);
+    for (; j + 2 <= count; j += 2) add_two(j);
+    if (j < count) {
+      add(Isa::widen(v), Isa::zero(), static_cast<uint32_t>(wh[j]), static_cast<uint32_t>(wl[j]));
     }
     // Of each eight channels the first four are in the first vector.
-    int64_t* out = sum.sums + c;
-    for (int k = 0; k < Isa::kLanes; k += 8) {
-      const int32_t *h0 = h + k / 2, *l0 = l + k / 2;
-      const int32_t *h1 = h0 + Isa::kLanes / 2, *l1 = l0 + Isa::kLanes / 2;
-      for (int i = 0; i < 4; ++i) out[k + i] += (int64_t{h0[i]} << 15) + l0[i];
-      for (int i = 0; i < 4; ++i) out[k + 4 + i] += (int64_t{h1[i]} << 15) + l1[i];
-    }
+    Isa::add_planes(sum.sums + c, high[0], low[0]);
+    Isa::add_planes(sum.sums + c + 4, high[1], low[1]);
   }
 
  public:

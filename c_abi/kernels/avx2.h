@@ -59,6 +59,16 @@ struct Avx2Isa : PlainScales {
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
   }
+  static void add_planes(int64_t* out, Vec high, Vec low) {
+    const auto add = [](int64_t* four, __m128i h, __m128i l) {
+      const Vec sum =
+          _mm256_add_epi64(_mm256_slli_epi64(_mm256_cvtepi32_epi64(h), 15), _mm256_cvtepi32_epi64(l));
+      Vec* to = reinterpret_cast<Vec*>(four);
+      _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), sum));
+    };
+    add(out, _mm256_castsi256_si128(high), _mm256_castsi256_si128(low));
+    add(out + 8, _mm256_extracti128_si256(high, 1), _mm256_extracti128_si256(low, 1));
+  }
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
     const Vec ab = _mm256_add_epi64(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
     const Vec cd = _mm256_add_epi64(_mm256_unpacklo_epi64(c, d), _mm256_unpackhi_epi64(c, d));

@@ -43,6 +43,15 @@ struct SseIsa : PlainScales {
     const Vec sign = _mm_srai_epi32(v, 31);
     return _mm_add_epi64(_mm_unpacklo_epi32(v, sign), _mm_unpackhi_epi32(v, sign));
   }
+  static void add_planes(int64_t* out, Vec high, Vec low) {
+    const Vec high_sign = _mm_srai_epi32(high, 31), low_sign = _mm_srai_epi32(low, 31);
+    const auto add = [](int64_t* two, Vec h, Vec l) {
+      Vec* to = reinterpret_cast<Vec*>(two);
+      _mm_storeu_si128(to, _mm_add_epi64(_mm_loadu_si128(to), _mm_add_epi64(_mm_slli_epi64(h, 15), l)));
+    };
+    add(out, _mm_unpacklo_epi32(high, high_sign), _mm_unpacklo_epi32(low, low_sign));
+    add(out + 2, _mm_unpackhi_epi32(high, high_sign), _mm_unpackhi_epi32(low, low_sign));
+  }
   static Vec add64(Vec a, Vec b) { return _mm_add_epi64(a, b); }
   static int64_t sum(Vec v) {
     int64_t lanes[2];

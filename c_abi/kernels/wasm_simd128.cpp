@@ -40,6 +40,14 @@ struct Simd128Isa : PlainScales {
   static Vec widen_sum(Vec v) {
     return wasm_i64x2_add(wasm_i64x2_extend_low_i32x4(v), wasm_i64x2_extend_high_i32x4(v));
   }
+  static void add_planes(int64_t* out, Vec high, Vec low) {
+    const auto add = [](int64_t* two, Vec h, Vec l) {
+      const Vec sum = wasm_i64x2_add(wasm_i64x2_shl(h, 15), l);
+      wasm_v128_store(two, wasm_i64x2_add(wasm_v128_load(two), sum));
+    };
+    add(out, wasm_i64x2_extend_low_i32x4(high), wasm_i64x2_extend_low_i32x4(low));
+    add(out + 2, wasm_i64x2_extend_high_i32x4(high), wasm_i64x2_extend_high_i32x4(low));
+  }
   static Vec add64(Vec a, Vec b) { return wasm_i64x2_add(a, b); }
   static int64_t sum(Vec v) { return wasm_i64x2_extract_lane(v, 0) + wasm_i64x2_extract_lane(v, 1); }
   static int32_t sum32(Vec v) {

@@ -89,9 +89,9 @@ def module_text() -> str:
     """The whole generated module."""
     parts = [HEADER]
     for name, (comment, text) in constants().items():
-        lines = textwrap.wrap(text, 102, break_on_hyphens=False)
-        body = "\n".join(f'    "{line} "' for line in lines)
-        parts.append(f"# {comment}\n{name} = (\n{body}\n)\n")
+        lines = [f'"{line} "' for line in textwrap.wrap(text, 102, break_on_hyphens=False)]
+        value = lines[0] if len(lines) == 1 else "(\n    " + "\n    ".join(lines) + "\n)"
+        parts.append(f"# {comment}\n{name} = {value}\n")
     return "\n".join(parts)
 
 

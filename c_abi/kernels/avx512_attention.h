@@ -4,7 +4,16 @@
 // sum crosses lanes; the query heads of a KV head share that work.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/avx512.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+// Sums that a loop indexes GCC keeps in memory, and stores in every step.
+#define SSLM_UNROLL _Pragma("GCC unroll 8")
+#else
+#define SSLM_UNROLL
+#endif
 
 namespace superslm::kernels {
 
@@ -40,7 +49,7 @@ inline void transpose16(const __m512i* rows, __m512i* out) {
 inline void load_columns(const uint8_t* first, size_t row_bytes, int64_t rows, int32_t count, __m512i* out) {
   __m512i x[16];
   const auto next = [&](size_t r) {
-    _mm_prefetch(reinterpret_cast<const char*>(first + (r + 16) * row_bytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(first + (r + 32) * row_bytes), _MM_HINT_T0);
   };
   if (rows == 16 && count == 16) {
     for (size_t r = 0; r < 16; ++r) {
@@ -204,11 +213,16 @@ struct ValuePairs {
   __m512i low, high;
 };
 
-inline ValuePairs value_pairs(const int8_t* first, const int8_t* second, __mmask32 m) {
-  const __m512i a = _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(m, first));
-  const __m512i b =
-      second ? _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(m, second)) : _mm512_setzero_si512();
+inline ValuePairs value_pairs(__m256i first, __m256i second) {
+  const __m512i a = _mm512_cvtepi8_epi16(first), b = _mm512_cvtepi8_epi16(second);
   return {_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)};
+}
+
+// The weights of two positions, everywhere.
+inline __m512i weight_pair(const int16_t* w) {
+  int32_t pair;
+  std::memcpy(&pair, w, sizeof(pair));
+  return _mm512_set1_epi32(pair);
 }
 
 // Adds 16 channels' int32 sums of both planes to int64.
@@ -231,14 +245,24 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
     for (int i = 0; i < 2; ++i) high[h][i] = low[h][i] = _mm512_setzero_si512();
   }
   const int8_t* v = values + c;
-  for (int64_t j = 0; j < count; j += 2, v += 2 * head_dim) {
-    const bool both = j + 1 < count;
-    const ValuePairs p = value_pairs(v, both ? v + head_dim : nullptr, m);
+  int64_t j = 0;
+  for (; j + 2 <= count; j += 2, v += 2 * head_dim) {
+    const ValuePairs p = value_pairs(_mm256_maskz_loadu_epi8(m, v), _mm256_maskz_loadu_epi8(m, v + head_dim));
+    SSLM_UNROLL
     for (int h = 0; h < H; ++h) {
-      const int16_t* wh = sums[h].high + offset + j;
-      const int16_t* wl = sums[h].low + offset + j;
-      const __m512i ph = _mm512_set1_epi32(static_cast<int>(pair_of(wh[0], both ? wh[1] : 0)));
-      const __m512i pl = _mm512_set1_epi32(static_cast<int>(pair_of(wl[0], both ? wl[1] : 0)));
+      const __m512i ph = weight_pair(sums[h].high + offset + j), pl = weight_pair(sums[h].low + offset + j);
+      high[h][0] = Dot::dot(high[h][0], p.low, ph);
+      high[h][1] = Dot::dot(high[h][1], p.high, ph);
+      low[h][0] = Dot::dot(low[h][0], p.low, pl);
+      low[h][1] = Dot::dot(low[h][1], p.high, pl);
+    }
+  }
+  if (j < count) {
+    const ValuePairs p = value_pairs(_mm256_maskz_loadu_epi8(m, v), _mm256_setzero_si256());
+    SSLM_UNROLL
+    for (int h = 0; h < H; ++h) {
+      const __m512i ph = _mm512_set1_epi32(sums[h].high[offset + j]);
+      const __m512i pl = _mm512_set1_epi32(sums[h].low[offset + j]);
       high[h][0] = Dot::dot(high[h][0], p.low, ph);
       high[h][1] = Dot::dot(high[h][1], p.high, ph);
       low[h][0] = Dot::dot(low[h][0], p.low, pl);
@@ -247,6 +271,7 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
   }
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  SSLM_UNROLL
   for (int h = 0; h < H; ++h) {
     int64_t* out = sums[h].sums + c;
     add_planes(_mm512_permutex2var_epi32(high[h][0], first, high[h][1]),

@@ -57,13 +57,14 @@ class Products {
   using Vec = typename Isa::Vec;
   static constexpr int kParts = kBlock / Isa::kLanes;
   static constexpr int kPanelRows = 16;
+  static constexpr int kPanelFrom = 24;  // activation rows beyond which expanding a panel pays
   static constexpr int kMaxChunk = 32;
+  // Blocks that a few activation rows go through for all weight rows of a call: as many as stay in the first
+  // cache level.
+  static constexpr int32_t kSpan = 32;
   static constexpr int kMostBlocks = 2048;  // of 65 536 inputs
-  // What stays in the first cache level: activations beyond it are walked chunk by chunk for all rows of a
-  // tile.
-  static constexpr size_t kNearBytes = 128 * 1024;
   // How far ahead of a row's values memory is asked for; the rows of a matrix follow each other.
-  static constexpr size_t kAhead = 8192;
+  static constexpr int32_t kAhead = 8192;
 
   // Blocks after which a lane must go to int64: 32 pair sums at 8 bits, 16 at 4 bits.
   static constexpr int chunk_blocks(bool four_bit) { return four_bit ? Isa::kLanes / 2 : Isa::kLanes; }
@@ -78,7 +79,7 @@ class Products {
   static inline void spread_scales(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
                                    Scales& out) {
     const uint8_t* scales = m.scales + static_cast<size_t>(row) * m.scale_stride;
-    Isa::prefetch(scales + (kFourBit ? 2 * begin : begin / 2) + (kFourBit ? kAhead / 8 : kAhead / 32));
+    Isa::prefetch(scales + (kFourBit ? 2 * begin : begin / 2) + kAhead / (kFourBit ? 8 : 32));
     if constexpr (kFourBit) {
       Isa::spread_bytes(scales + 2 * begin, blocks, out.scale, out.offset);
     } else {
@@ -162,9 +163,23 @@ class Products {
     }
   }
 
-  // R rows against T activation rows, over one chunk, weights expanded in registers.
+  // Adds the sums of lanes to every `stride`-th int64; four at a time share the work.
+  template <int N>
+  static inline void add_each(const Vec* lanes, int64_t* to, size_t stride) {
+    int i = 0;
+    for (; i + 4 <= N; i += 4) {
+      int64_t sums[4] = {};
+      Isa::add_sums(Isa::widen_sum(lanes[i]), Isa::widen_sum(lanes[i + 1]), Isa::widen_sum(lanes[i + 2]),
+                    Isa::widen_sum(lanes[i + 3]), sums);
+      for (int u = 0; u < 4; ++u) to[static_cast<size_t>(i + u) * stride] += sums[u];
+    }
+    for (; i < N; ++i) to[static_cast<size_t>(i) * stride] += Isa::sum(Isa::widen_sum(lanes[i]));
+  }
+
+  // R rows against T activation rows, over one chunk, weights expanded in registers. `ahead`: how far in
+  // front of a row's values memory is asked for.
   template <bool kFourBit, int R, int T>
-  static inline void tile(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
+  static inline void tile(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks, ptrdiff_t ahead,
                           const Activations& x, int64_t* acc, size_t acc_stride) {
     Scales scales[R];
     const uint8_t* values[R];
@@ -178,7 +193,7 @@ class Products {
     for (size_t i = 0; i < static_cast<size_t>(blocks); ++i, a += kBlock) {
       Vec w[R][kParts];
       for (int r = 0; r < R; ++r) {
-        Isa::prefetch(values[r] + i * (kFourBit ? 16 : 32) + kAhead);
+        Isa::prefetch(values[r] + ahead + i * (kFourBit ? 16 : 32));
         expand<kFourBit>(values[r], scales[r], i, w[r]);
       }
       for (int p = 0; p < kParts; ++p) {
@@ -188,43 +203,46 @@ class Products {
         }
       }
     }
-    for (int r = 0; r < R; ++r) {
-      for (int t = 0; t < T; ++t)
-        acc[static_cast<size_t>(t) * acc_stride + row + r] += Isa::sum(Isa::widen_sum(sum[r][t]));
+    for (int r = 0; r < R; ++r) add_each<T>(sum[r], acc + row + r, acc_stride);
+  }
+
+  // How far from span b of a row the values lie that are multiplied some rows later: that span of a row
+  // below, or the next span of the first rows.
+  template <bool kFourBit>
+  static inline ptrdiff_t rows_ahead(const WeightRows& m, int32_t rows, int32_t row, int32_t b) {
+    constexpr int32_t kRowsAhead = 8;
+    const bool below = row + kRowsAhead < rows || b + kSpan >= m.blocks;
+    const int64_t down = below ? kRowsAhead : kRowsAhead - rows;
+    const int64_t right = below ? 0 : kSpan * (kFourBit ? 16 : 32);
+    return static_cast<ptrdiff_t>(down * static_cast<int64_t>(m.value_stride) + right);
+  }
+
+  // R rows from `row` on against T activation rows, over the chunks of one span.
+  template <bool kFourBit, int R, int T>
+  static inline void span_tile(const WeightRows& m, int32_t rows, int32_t row, int32_t begin,
+                               const Activations& x, int64_t* acc, size_t acc_stride) {
+    constexpr int kChunk = chunk_blocks(kFourBit);
+    const ptrdiff_t ahead = rows_ahead<kFourBit>(m, rows, row, begin);
+    const int32_t end = m.blocks - begin < kSpan ? m.blocks : begin + kSpan;
+    for (int32_t b = begin; b < end; b += kChunk) {
+      tile<kFourBit, R, T>(m, row, b, end - b < kChunk ? end - b : kChunk, ahead, x, acc, acc_stride);
     }
   }
 
-  // All rows against T activation rows, R at a time. Long activations go chunk by chunk, so that they stay
-  // near.
+  // All rows against T activation rows, R at a time.
   template <bool kFourBit, int R, int T>
   static void tiles(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc,
                     size_t acc_stride) {
-    constexpr int kChunk = chunk_blocks(kFourBit);
-    const bool near = static_cast<size_t>(m.blocks) * kBlock * sizeof(int16_t) * T <= kNearBytes;
-    const int32_t span = near ? m.blocks : kChunk;
-    for (int32_t s = 0; s < m.blocks; s += span) {
-      const int32_t span_end = m.blocks - s < span ? m.blocks : s + span;
-      for (int32_t row = 0; row < rows;) {
-        const int step = rows - row >= R ? R : 1;
-        for (int32_t b = s; b < span_end; b += kChunk) {
-          const int32_t blocks = span_end - b < kChunk ? span_end - b : kChunk;
-          if (step == R) {
-            tile<kFourBit, R, T>(m, row, b, blocks, x, acc, acc_stride);
-          } else {
-            tile<kFourBit, 1, T>(m, row, b, blocks, x, acc, acc_stride);
-          }
-        }
-        row += step;
-      }
+    for (int32_t b = 0; b < m.blocks; b += kSpan) {
+      int32_t row = 0;
+      for (; row + R <= rows; row += R) span_tile<kFourBit, R, T>(m, rows, row, b, x, acc, acc_stride);
+      for (; row < rows; ++row) span_tile<kFourBit, 1, T>(m, rows, row, b, x, acc, acc_stride);
     }
   }
 
-  // Rows of more than one chunk lie far apart: fewer of them at a time are fewer streams of memory.
   template <bool kFourBit, int T>
   static void few(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride) {
     constexpr int kFit = Isa::kAccumulators / T > 1 ? Isa::kAccumulators / T : 1;
-    if (m.blocks > chunk_blocks(kFourBit))
-      return tiles < kFourBit, kFit<2 ? kFit : 2, T>(m, rows, x, acc, acc_stride);
     return tiles < kFourBit, kFit<4 ? kFit : 4, T>(m, rows, x, acc, acc_stride);
   }
 
@@ -267,6 +285,16 @@ class Products {
     }
   }
 
+  // Fewer activation rows than a tile has, T at most.
+  template <int T>
+  static void last_rows(int32_t count, const int16_t* panel, size_t width, int32_t rows, const int16_t* a,
+                        size_t stride, int64_t* acc, size_t acc_stride) {
+    if constexpr (T > 0) {
+      if (count < T) return last_rows<T - 1>(count, panel, width, rows, a, stride, acc, acc_stride);
+      panel_rows<T>(panel, width, rows, a, stride, acc, acc_stride);
+    }
+  }
+
   // Many activation rows: a panel of weight rows is expanded once and used for all of them.
   template <bool kFourBit>
   static void many(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride,
@@ -286,10 +314,8 @@ class Products {
           panel_rows<Isa::kTokens>(panel, width, n, a + static_cast<size_t>(t) * x.stride, x.stride,
                                    acc + static_cast<size_t>(t) * acc_stride + row, acc_stride);
         }
-        for (; t < x.rows; ++t) {
-          panel_rows<1>(panel, width, n, a + static_cast<size_t>(t) * x.stride, x.stride,
-                        acc + static_cast<size_t>(t) * acc_stride + row, acc_stride);
-        }
+        last_rows<Isa::kTokens - 1>(x.rows - t, panel, width, n, a + static_cast<size_t>(t) * x.stride,
+                                    x.stride, acc + static_cast<size_t>(t) * acc_stride + row, acc_stride);
       }
     }
   }
@@ -312,9 +338,10 @@ class Products {
   template <bool kFourBit>
   static void run(const WeightRows& m, int32_t rows, const Activations& x, int64_t* acc, size_t acc_stride,
                   int16_t* panel) {
-    if (panel != nullptr && x.rows > kFewRows) return many<kFourBit>(m, rows, x, acc, acc_stride, panel);
-    for (int32_t t = 0; t < x.rows; t += kFewRows) {
-      const int32_t n = x.rows - t < kFewRows ? x.rows - t : kFewRows;
+    if (panel != nullptr && x.rows > kPanelFrom) return many<kFourBit>(m, rows, x, acc, acc_stride, panel);
+    for (int32_t t = 0, n = 0; t < x.rows; t += n) {
+      const int32_t left = x.rows - t, parts = (left + kFewRows - 1) / kFewRows;
+      n = (left + parts - 1) / parts;
       const Activations part{x.values + static_cast<size_t>(t) * x.stride, x.stride, n};
       int64_t* to = acc + static_cast<size_t>(t) * acc_stride;
       switch (n) {

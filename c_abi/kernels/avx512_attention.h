@@ -10,9 +10,9 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 // Sums that a loop indexes GCC keeps in memory, and stores in every step.
-#define SSLM_UNROLL _Pragma("GCC unroll 8")
+#define SUPERSLM_UNROLL _Pragma("GCC unroll 8")
 #else
-#define SSLM_UNROLL
+#define SUPERSLM_UNROLL
 #endif
 
 namespace superslm::kernels {
@@ -248,7 +248,7 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
   int64_t j = 0;
   for (; j + 2 <= count; j += 2, v += 2 * head_dim) {
     const ValuePairs p = value_pairs(_mm256_maskz_loadu_epi8(m, v), _mm256_maskz_loadu_epi8(m, v + head_dim));
-    SSLM_UNROLL
+    SUPERSLM_UNROLL
     for (int h = 0; h < H; ++h) {
       const __m512i ph = weight_pair(sums[h].high + offset + j), pl = weight_pair(sums[h].low + offset + j);
       high[h][0] = Dot::dot(high[h][0], p.low, ph);
@@ -259,7 +259,7 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
   }
   if (j < count) {
     const ValuePairs p = value_pairs(_mm256_maskz_loadu_epi8(m, v), _mm256_setzero_si256());
-    SSLM_UNROLL
+    SUPERSLM_UNROLL
     for (int h = 0; h < H; ++h) {
       const __m512i ph = _mm512_set1_epi32(sums[h].high[offset + j]);
       const __m512i pl = _mm512_set1_epi32(sums[h].low[offset + j]);
@@ -271,7 +271,7 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
   }
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-  SSLM_UNROLL
+  SUPERSLM_UNROLL
   for (int h = 0; h < H; ++h) {
     int64_t* out = sums[h].sums + c;
     add_planes(_mm512_permutex2var_epi32(high[h][0], first, high[h][1]),

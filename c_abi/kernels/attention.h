@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// Scores and values for tiers with 128-bit and 256-bit vectors. Beyond what products.h asks of an Isa: sum32
-// (of lanes, in int32), zip_low, zip_high (interleave int16 within 128-bit lanes) and add_planes (adds
-// 2^15 * high + low of int32 lanes to int64, the four lanes of the n-th 128 bits to those from out + 8n on).
+// Scores and values for tiers with 128-bit and 256-bit vectors. Beyond what products.h asks of an Isa:
+// store_sums (of the int32 lanes of four vectors, as consecutive int32), zip_low, zip_high (interleave int16
+// within 128-bit lanes) and add_planes (adds 2^15 * high + low of int32 lanes to int64, the four lanes of the
+// n-th 128 bits to those from out + 8n on).
 #pragma once
 
 #include <cstring>
@@ -20,16 +21,15 @@ class Attention {
   static constexpr int kMostChannels = 512;
   static constexpr int kMostQueries = 8;
 
-  static inline int32_t dot(const int16_t* a, const int16_t* b, int32_t n) {
-    Vec sum = Isa::zero();
-    for (int32_t i = 0; i < n; i += Isa::kLanes) sum = Isa::dot(sum, Isa::load(a + i), Isa::load(b + i));
-    return Isa::sum32(sum);
-  }
+  static constexpr int kTogether = 4;  // positions whose sums are formed together
 
   // Rounding shift right, 0 <= shift <= 62.
-  static inline int64_t round(int64_t x, int32_t shift) {
-    return shift > 0 ? (x + (int64_t{1} << (shift - 1))) >> shift : x;
-  }
+  struct Rounding {
+    int64_t half;
+    int32_t shift;
+    explicit Rounding(int32_t s) : half(s > 0 ? int64_t{1} << (s - 1) : 0), shift(s) {}
+    int64_t operator()(int64_t x) const { return (x + half) >> shift; }
+  };
 
   // w = 256 * high + low, so that both sums of a whole head fit int32.
   struct CenterPlanes {
@@ -47,26 +47,45 @@ class Attention {
     }
   }
 
+  // Dot products of one vector with four rows, in int32.
+  static inline void dot4(const int16_t* a, const int16_t* const* rows, int32_t n, int32_t* out) {
+    Vec sum[kTogether] = {Isa::zero(), Isa::zero(), Isa::zero(), Isa::zero()};
+    for (int32_t i = 0; i < n; i += Isa::kLanes) {
+      const Vec in = Isa::load(a + i);
+      for (int p = 0; p < kTogether; ++p) sum[p] = Isa::dot(sum[p], in, Isa::load(rows[p] + i));
+    }
+    Isa::store_sums(sum[0], sum[1], sum[2], sum[3], out);
+  }
+
   static void some_scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
                           int64_t count, int32_t head_dim) {
     CenterPlanes planes;
     if (trig) split_centers(queries, query_count, head_dim, planes);
-    int16_t key[kMostChannels];
-    for (int64_t j = 0; j < count; ++j, keys += head_dim) {
-      for (int32_t c = 0; c < head_dim; c += Isa::kLanes) {
-        Isa::store(key + c, Isa::widen(reinterpret_cast<const uint8_t*>(keys) + c));
-      }
-      const int16_t* row = trig ? reinterpret_cast<const int16_t*>(
-                                      trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2)
-                                : nullptr;
-      for (int32_t h = 0; h < query_count; ++h) {
-        int64_t score = dot(queries[h].values, key, head_dim);
-        if (trig) {
-          const int64_t d =
-              int64_t{dot(planes.high[h], row, head_dim)} * 256 + dot(planes.low[h], row, head_dim);
-          score = round(score, queries[h].shift) + round(d, queries[h].center_shift);
+    int16_t key[kTogether][kMostChannels];
+    const size_t hd = static_cast<size_t>(head_dim);
+    for (int64_t j = 0; j < count; j += kTogether) {
+      const int64_t n = count - j < kTogether ? count - j : kTogether;
+      const int16_t *key_rows[kTogether], *trig_rows[kTogether];
+      for (int p = 0; p < kTogether; ++p) {  // the last one again where there are fewer
+        const size_t at = static_cast<size_t>(p < n ? j + p : count - 1) * hd;
+        key_rows[p] = key[p];
+        trig_rows[p] = trig ? reinterpret_cast<const int16_t*>(trig + at * 2) : nullptr;
+        for (size_t c = 0; c < hd; c += Isa::kLanes) {
+          Isa::store(key[p] + c, Isa::widen(reinterpret_cast<const uint8_t*>(keys) + at + c));
         }
-        queries[h].scores[j] = score;
+      }
+      for (int32_t h = 0; h < query_count; ++h) {
+        int32_t score[kTogether], high[kTogether], low[kTogether];
+        int64_t* out = queries[h].scores + j;
+        dot4(queries[h].values, key_rows, head_dim, score);
+        if (trig == nullptr) {
+          for (int64_t p = 0; p < n; ++p) out[p] = score[p];
+          continue;
+        }
+        dot4(planes.high[h], trig_rows, head_dim, high);
+        dot4(planes.low[h], trig_rows, head_dim, low);
+        const Rounding shift(queries[h].shift), center(queries[h].center_shift);
+        for (int64_t p = 0; p < n; ++p) out[p] = shift(score[p]) + center(int64_t{high[p]} * 256 + low[p]);
       }
     }
   }

@@ -54,11 +54,6 @@ struct Avx2Isa : PlainScales {
     _mm256_storeu_si256(reinterpret_cast<Vec*>(lanes), v);
     return lanes[0] + lanes[1] + lanes[2] + lanes[3];
   }
-  static int32_t sum32(Vec v) {
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
-  }
   static void add_planes(int64_t* out, Vec high, Vec low) {
     const auto add = [](int64_t* four, __m128i h, __m128i l) {
       const Vec sum =
@@ -76,6 +71,13 @@ struct Avx2Isa : PlainScales {
         _mm256_add_epi64(_mm256_permute2x128_si256(ab, cd, 0x20), _mm256_permute2x128_si256(ab, cd, 0x31));
     Vec* to = reinterpret_cast<Vec*>(out);
     _mm256_storeu_si256(to, _mm256_add_epi64(_mm256_loadu_si256(to), four));
+  }
+  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
+    const Vec ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    const Vec cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    const Vec four = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
   }
 };
 
@@ -239,7 +241,15 @@ inline __m128i avx2_sigmoid(__m128i g, const int* table) {
   const __m128i inside = _mm_min_epu32(x, limit);
   const __m128i near = _mm_cmpeq_epi32(inside, x);
   const __m128i i = _mm_srli_epi32(inside, 10);
-  const __m128i low = _mm_i32gather_epi32(table, i, 4), high = _mm_i32gather_epi32(table + 1, i, 4);
+  // Plain loads of neighbouring entries: a gather takes several times as long on some processors.
+  int32_t at[4];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), i);
+  const auto pair = [&](int lane) {
+    return _mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(table + at[lane])));
+  };
+  const __m128 first = _mm_movelh_ps(pair(0), pair(1)), second = _mm_movelh_ps(pair(2), pair(3));
+  const __m128i low = _mm_castps_si128(_mm_shuffle_ps(first, second, 0x88));
+  const __m128i high = _mm_castps_si128(_mm_shuffle_ps(first, second, 0xdd));
   const __m128i f = _mm_and_si128(inside, _mm_set1_epi32(1023));
   const __m128i part = _mm_srli_epi32(_mm_mullo_epi32(_mm_sub_epi32(low, high), f), 10);
   const __m128i n = _mm_and_si128(_mm_sub_epi32(low, part), near);

@@ -58,15 +58,17 @@ struct SseIsa : PlainScales {
     _mm_storeu_si128(reinterpret_cast<Vec*>(lanes), v);
     return lanes[0] + lanes[1];
   }
-  static int32_t sum32(Vec v) {
-    v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0xb1)));
-  }
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
     out[0] += sum(a);
     out[1] += sum(b);
     out[2] += sum(c);
     out[3] += sum(d);
+  }
+  static void store_sums(Vec a, Vec b, Vec c, Vec d, int32_t* out) {
+    const Vec ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
+    const Vec cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
+    _mm_storeu_si128(reinterpret_cast<Vec*>(out),
+                     _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd)));
   }
 };
 

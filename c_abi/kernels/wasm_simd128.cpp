@@ -50,10 +50,6 @@ struct Simd128Isa : PlainScales {
   }
   static Vec add64(Vec a, Vec b) { return wasm_i64x2_add(a, b); }
   static int64_t sum(Vec v) { return wasm_i64x2_extract_lane(v, 0) + wasm_i64x2_extract_lane(v, 1); }
-  static int32_t sum32(Vec v) {
-    v = wasm_i32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
-    return wasm_i32x4_extract_lane(v, 0) + wasm_i32x4_extract_lane(v, 1);
-  }
   static void add_sums(Vec a, Vec b, Vec c, Vec d, int64_t* out) {
     const auto pair = [](Vec x, Vec y) {
       return wasm_i64x2_add(wasm_i64x2_shuffle(x, y, 0, 2), wasm_i64x2_shuffle(x, y, 1, 3));

@@ -25,6 +25,45 @@ struct Avx2Isa : PlainScales {
   using Vec = __m256i;
   static constexpr int kLanes = 16, kAccumulators = 8, kTokens = 3;
   static void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+  // For NibbleRows.
+  static constexpr int kBytes = 32;
+  static Vec load_nibbles(const uint8_t* p, int32_t blocks) {
+    if (blocks >= 2) return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p));
+    return _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Vec load_plane(const int8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }
+  static Vec low_nibbles(Vec x) { return _mm256_and_si256(x, _mm256_set1_epi8(15)); }
+  static Vec high_nibbles(Vec x) { return low_nibbles(_mm256_srli_epi16(x, 4)); }
+  static Vec add_bytes(Vec u, Vec s) { return _mm256_maddubs_epi16(u, s); }
+  static Vec add16(Vec a, Vec b) { return _mm256_add_epi16(a, b); }
+  static Vec shift_left_8(Vec x) { return _mm256_slli_epi64(x, 8); }
+  static Vec group_scales(const uint8_t* pairs, int32_t blocks) {
+    uint32_t two = pairs[0];
+    if (blocks >= 2) std::memcpy(&two, pairs, sizeof(two));
+    // Byte 2 * k to both halves of each dword of 128-bit lane k, with zeros above.
+    constexpr int kEach = static_cast<int>(0x80008000);
+    const Vec from = _mm256_set_m128i(_mm_set1_epi32(kEach + 0x20002), _mm_set1_epi32(kEach));
+    return _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(two)), from);
+  }
+  static Vec load_offsets(const uint8_t* pairs, int32_t blocks) {
+    uint8_t some[kBytes] = {};
+    if (blocks < kLanes) {
+      for (int32_t b = 0; b < blocks; ++b) std::memcpy(some + 2 * b, pairs + 2 * b, 2);
+      pairs = some;
+    }
+    return _mm256_srli_epi16(_mm256_loadu_si256(reinterpret_cast<const Vec*>(pairs)), 8);
+  }
+  static void split(const int16_t* a, int8_t* low, int8_t* high, int32_t apart) {
+    const auto low_bytes = [](Vec v) {
+      const Vec bytes = _mm256_and_si256(v, _mm256_set1_epi16(255));
+      return _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    };
+    for (int half = 0; half < 2; ++half, a += kLanes, low += apart, high += apart) {
+      const Vec x = load(a), rounded = _mm256_srai_epi16(_mm256_add_epi16(x, _mm256_set1_epi16(128)), 8);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(low), low_bytes(x));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(high), low_bytes(rounded));
+    }
+  }
   static Vec zero() { return _mm256_setzero_si256(); }
   static Vec load(const int16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const Vec*>(p)); }
   static void store(int16_t* p, Vec v) { _mm256_storeu_si256(reinterpret_cast<Vec*>(p), v); }

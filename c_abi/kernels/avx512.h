@@ -61,6 +61,41 @@ struct Avx512Isa {
   static int32_t sum_block(const int16_t* a) {
     return _mm512_reduce_add_epi32(_mm512_madd_epi16(_mm512_loadu_si512(a), _mm512_set1_epi16(1)));
   }
+  // For NibbleRows.
+  static constexpr int kBytes = 64;
+  static Vec load_nibbles(const uint8_t* p, int32_t blocks) {
+    return blocks >= 4 ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8(mask64(16 * blocks), p);
+  }
+  static Vec load_plane(const int8_t* p) { return _mm512_loadu_si512(p); }
+  static Vec low_nibbles(Vec x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+  static Vec high_nibbles(Vec x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
+  static Vec add_bytes(Vec u, Vec s) { return _mm512_maddubs_epi16(u, s); }
+  static Vec add16(Vec a, Vec b) { return _mm512_add_epi16(a, b); }
+  static Vec shift_left_8(Vec x) { return _mm512_slli_epi64(x, 8); }
+  static Vec group_scales(const uint8_t* pairs, int32_t blocks) {
+    const __m128i some = blocks >= 4 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pairs))
+                                     : _mm_maskz_loadu_epi8(mask16(2 * blocks), pairs);
+    // Byte 2 * k to both halves of each dword of 128-bit lane k, with zeros above.
+    constexpr int kEach = static_cast<int>(0x80008000);
+    const Vec from = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_set_m128i(_mm_set1_epi32(kEach + 0x20002), _mm_set1_epi32(kEach))),
+        _mm256_set_m128i(_mm_set1_epi32(kEach + 0x60006), _mm_set1_epi32(kEach + 0x40004)), 1);
+    return _mm512_shuffle_epi8(_mm512_broadcastq_epi64(some), from);
+  }
+  static Vec load_offsets(const uint8_t* pairs, int32_t blocks) {
+    return _mm512_srli_epi16(_mm512_maskz_loadu_epi8(mask64(2 * blocks), pairs), 8);
+  }
+  // Halves of the block lie `apart` bytes from each other.
+  static void split(const int16_t* a, int8_t* low, int8_t* high, int32_t apart) {
+    const Vec x = _mm512_loadu_si512(a);
+    const auto put = [apart](Vec v, int8_t* to) {
+      const __m256i bytes = _mm512_cvtepi16_epi8(v);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(bytes));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + apart), _mm256_extracti128_si256(bytes, 1));
+    };
+    put(x, low);
+    put(_mm512_srai_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(128)), 8), high);
+  }
   static Vec zero() { return _mm512_setzero_si512(); }
   static Vec load(const int16_t* p) { return _mm512_loadu_si512(p); }
   static void store(int16_t* p, Vec v) { _mm512_storeu_si512(p, v); }

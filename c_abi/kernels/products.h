@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/kernels.h"
+#include "kernels/nibble_rows.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC cannot see that a chunk has at least one block, and its AVX-512 intrinsics pass undefined vectors
@@ -346,7 +347,11 @@ class Products {
       int64_t* to = acc + static_cast<size_t>(t) * acc_stride;
       switch (n) {
         case 1:
-          one<kFourBit>(m, rows, part.values, to);
+          if constexpr (kFourBit && requires { Isa::kBytes; }) {
+            NibbleRows<Isa>::add(m, rows, part.values, to);
+          } else {
+            one<kFourBit>(m, rows, part.values, to);
+          }
           break;
         case 2:
           few<kFourBit, 2>(m, rows, part, to, acc_stride);

@@ -72,14 +72,14 @@ struct SseIsa : PlainScales {
   }
 };
 
-template <typename Widen>
+template <typename Isa>
 constexpr Kernels sse_table(const char* name) {
   Kernels k = kScalarTable;
   k.name = name;
-  k.products = Products<SseIsa<Widen>>::products;
-  k.add_low_rank = LowRank<SseIsa<Widen>, scalar::scale>::add;
-  k.scores = Attention<SseIsa<Widen>>::scores;
-  k.values = Attention<SseIsa<Widen>>::values;
+  k.products = Products<Isa>::products;
+  k.add_low_rank = LowRank<Isa, scalar::scale>::add;
+  k.scores = Attention<Isa>::scores;
+  k.values = Attention<Isa>::values;
   return k;
 }
 

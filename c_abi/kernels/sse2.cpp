@@ -16,7 +16,7 @@ struct UnpackWiden {
 
 }  // namespace
 
-const Kernels kSse2 = sse_table<UnpackWiden>("sse2");
+const Kernels kSse2 = sse_table<SseIsa<UnpackWiden>>("sse2");
 
 }  // namespace superslm::kernels
 

@@ -98,7 +98,9 @@ void check_products(const Kernels& k, int32_t blocks, int32_t rows, int32_t toke
   w.scales = scales.bytes();
   Guarded<int16_t> a(b * 32 * t), panel(kPanelElements);
   a.fill(-16384, 16384, extreme);
-  if (extreme && random_bits.next() % 2) a.fill(16384, 16384, true);
+  // Also the ends of a byte plane: 16256 is 64 * 256 - 128.
+  const int64_t end = random_bits.next() % 2 ? 16384 : 16256;
+  if (extreme && random_bits.next() % 2) a.fill(end, end, true);
   const Activations x{a.data(), b * 32, tokens};
   std::vector<int64_t> expected(t * kTileRows, -1), got(t * kTileRows, -1);
   kScalar.products(w, rows, x, expected.data(), kTileRows, nullptr);
@@ -112,6 +114,7 @@ void products(const Kernels& k) {
     for (int i = 0; i < 4; ++i) {
       check_products(k, blocks, static_cast<int32_t>(random_bits.between(1, kTileRows)),
                      static_cast<int32_t>(random_bits.between(1, 20)), i & 1, i & 2, random_bits.next() % 2);
+      check_products(k, blocks, 7, 1, i & 1, i & 2, false);
     }
   }
   for (int32_t tokens = 1; tokens <= 40; ++tokens) {
@@ -121,7 +124,7 @@ void products(const Kernels& k) {
     }
   }
   for (int32_t rows = 1; rows <= kTileRows; ++rows) check_products(k, 1, rows, 1, false, rows & 1, false);
-  for (int32_t blocks : {28, 152, 280, 2048}) {
+  for (int32_t blocks : {28, 152, 280, 319, 320, 321, 2048}) {
     for (int i = 0; i < 4; ++i)
       check_products(k, blocks, blocks > 300 ? 4 : kTileRows, 1 + 11 * (i / 2), i & 1, true, true);
   }

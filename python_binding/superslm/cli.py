@@ -18,14 +18,19 @@ from superslm import __version__, cli_adapter, cli_convert, cli_inspect, cli_mem
 from superslm._library import LibraryMismatch, SuperslmError
 from superslm.artifact import ArtifactError
 from superslm.cli_files import cleaning_up_when_ended
-from superslm.cli_output import CommandError, show_error
+from superslm.cli_output import CommandError, show_error, shows_help
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = argparse.ArgumentParser(prog="superslm", description="Small language models inside games.")
+    top = argparse.ArgumentParser(
+        prog="superslm",
+        description="Small language models inside games.",
+        epilog="`superslm COMMAND --help` says more about one.",
+    )
     top.add_argument("--version", action="version", version=f"superslm {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="command")
+    commands = top.add_subparsers(dest="command", metavar="command")
+    top.set_defaults(function=shows_help(top))
     cli_convert.add_parser(commands)
     cli_adapter.add_parser(commands)
     cli_inspect.add_parsers(commands)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +53,16 @@ def _rich_console(stream: Any) -> Any:
     except ImportError:
         return None
     return Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
+
+
+def shows_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """What a command does that was not told which of its commands to run; exit code 2, wrong usage."""
+
+    def function(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return 2
+
+    return function
 
 
 def show_error(what: str, remedy: str = "") -> None:

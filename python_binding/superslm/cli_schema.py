@@ -19,6 +19,7 @@ from superslm.cli_output import (
     progress_bar,
     seconds,
     show_table,
+    shows_help,
 )
 
 FORMATS = ".json: a JSON Schema or a list of choices; .regex: a pattern; .txt: a choice per line"
@@ -29,7 +30,8 @@ def add_parsers(commands: Any) -> None:
     schema = commands.add_parser(
         "schema", help="make replies follow a schema", description="Schemas of an artifact."
     )
-    actions = schema.add_subparsers(dest="action", required=True, metavar="action")
+    actions = schema.add_subparsers(dest="action", metavar="action")
+    schema.set_defaults(function=shows_help(schema))
 
     parser = actions.add_parser(
         "add",

@@ -50,6 +50,21 @@ def ran(arguments: list[str | Path], capsys: Capture) -> str:
     return out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "commands"),
+    [
+        ([], "convert convert-adapter inspect verify run chat score memory schema"),
+        (["schema"], "add list test"),
+    ],
+)
+def test_a_command_without_a_command_lists_them(arguments: list[str], commands: str, capsys: Capture) -> None:
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "usage: superslm" in err
+    first = [words[0] for words in map(str.split, err.splitlines()) if words]
+    assert [word for word in first if word in commands.split()] == commands.split()
+
+
 # ---- convert ----
 
 
@@ -333,7 +348,9 @@ def test_a_damaged_artifact_is_refused_with_the_reason(
 
 
 def test_verify_replays_the_golden_record(smollm2_golden: Path, capsys: Capture) -> None:
-    assert "verified: 64 tokens" in ran(["verify", smollm2_golden], capsys)
+    assert cli.main(["verify", str(smollm2_golden)]) == 0
+    out, err = capsys.readouterr()
+    assert "verified: 64 tokens" in out and "tokens, 64 generated" in err
 
 
 def test_verify_says_that_there_is_no_record(

@@ -136,9 +136,9 @@ SUPERSLM_API sslm_status sslm_ext_adapter_check(sslm_model base, const void* dat
                                                 size_t* n);
 
 /* Replays the record that the converter stored in the artifact and says whether this machine computes the
- * same, or where it first differs: for a game's first start on a player's machine. Costs about a hundred
- * decode steps. `ws` may be null; its hook is used and so checked too. K/V memory of up to cap positions and
- * one row of logits are taken from the heap and given back. A difference is a verdict, not a refusal.
+ * same, or where it first differs: for a game's first start on a player's machine. Costs a short prompt and
+ * 64 decode steps. `ws` may be null; its hook is used and so checked too. K/V memory of up to cap positions
+ * and one row of logits are taken from the heap and given back. A difference is a verdict, not a refusal.
  * Refuses: null model or out; a struct_size below this release's; an artifact without a record
  * (ARTIFACT_REJECTED). [excl: ws] */
 SUPERSLM_API sslm_status sslm_ext_self_check(sslm_model model, sslm_workspace ws,

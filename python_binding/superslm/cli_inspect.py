@@ -183,12 +183,14 @@ def _text_rows(f: dict[str, Any]) -> list[tuple[str, str]]:
 def verify(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     with Model.load(options.model) as model:
-        if Artifact(options.model, verify=False).golden_record() is None:
+        record = Artifact(options.model, verify=False).golden_record()
+        if record is None:
             raise CommandError(
                 f"{options.model} is intact, but has no golden record to replay",
                 "Convert the model again with `superslm convert`.",
             )
-        print("Replaying the golden record, about a hundred tokens", file=sys.stderr, flush=True)
+        work = f"a prompt of {len(record.prompt)} tokens, {len(record.tokens)} generated"
+        print(f"Replaying the golden record: {work}", file=sys.stderr, flush=True)
         result = model.verify()
         tier = model.kernel_tier
     if not result:

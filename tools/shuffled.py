@@ -27,10 +27,10 @@ try:
 except ImportError:  # a checkout that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python_binding"))
 
+from superslm.cli_convert import matrix_names
 from superslm.cli_output import progress_bar
 from superslm.convert.checkpoint import Checkpoint, FloatTensor
 from superslm.convert.pipeline import convert, load_checkpoint
-from superslm.convert.quantize import MATRIX_NAMES
 from superslm.convert.writer import write_artifact
 
 
@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("source", type=Path, help="the GGUF file or directory")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the artifact to write")
     parser.add_argument("--weights", choices=("w8", "w4"), default="w4")
-    parser.add_argument("--keep-8bit", nargs="+", choices=MATRIX_NAMES, default=[])
+    parser.add_argument("--keep-8bit", type=matrix_names, default=[], metavar="NAME,...")
     parser.add_argument("--calibration-record", type=Path, help="of the unshuffled model")
     options = parser.parse_args()
     record = json.loads(options.calibration_record.read_text()) if options.calibration_record else None

@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--keep-8bit",
-        type=_matrices,
+        type=matrix_names,
         default=[],
         metavar="NAME,...",
         help="with --weights w4, matrices that stay at eight bits, of " + ",".join(MATRICES),
@@ -87,7 +87,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(function=command)
 
 
-def _matrices(text: str) -> list[str]:
+def matrix_names(text: str) -> list[str]:
     """NAME,NAME,... of the command line as the names of docs/numerics.md."""
     unknown = [name for name in text.split(",") if name not in MATRICES]
     if unknown:

@@ -20,6 +20,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import room_programs
 from artifact_support import run, sanitized
 from make_checkpoint import make_quantized, spec_of
 from schema_cases import SHOP, hand_written
@@ -318,6 +319,17 @@ def test_a_draw_inside_a_schema_equals_the_reference(model: Model, pool: PagePoo
         length, logits = sequence.stats().context_length, sequence.logits()
         assert sequence.decode(selection=sampling) == reference_sampling.sample(logits, length, masked)
         settle(sequence)
+
+
+def test_the_largest_sum_of_weights_is_drawn_from_exactly(tmp_path: Path) -> None:
+    """2^19 equal logits: 32768 times the sum of their weights is 2^64 - 2^48."""
+    program = room_programs.compile_rooms(tmp_path, "sample_extremes", ("decode/sample.cpp",))
+    cases = [(top_p, min_p) for top_p in (1, 20000, 32767, 32768) for min_p in (0, 1, 32768)]
+    seed, logits = 2**64 - 1, np.zeros(2**19, np.int32)
+    drawn = room_programs.run(program, str(seed), *(str(value) for case in cases for value in case))
+    for case, token in zip(cases, drawn.split(), strict=True):
+        sampling = reference_sampling.Sampling(seed=seed, inv_t=2**32, top_p=case[0], min_p=case[1])
+        assert int(token) == reference_sampling.sample(logits, 7, sampling), case
 
 
 def test_banning_every_token_is_a_dead_end(model: Model, pool: PagePool) -> None:

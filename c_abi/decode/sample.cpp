@@ -128,7 +128,8 @@ int32_t sample(const Sampling& s, const Automaton* automaton, const SequenceStat
   uint64_t sum = ranking.sum();
   uint64_t likely = 0;
   if (s.top_p < 32768 || s.min_p > 0) {
-    // Top-p counts over the whole sum; of what it keeps, min-p removes the unlikely.
+    // Top-p counts over the whole sum; of what it keeps, min-p removes the unlikely. A weight is at most
+    // 2^30 - 2^14, so that 32768 times the sum of 2^19 of them is below 2^64.
     const uint64_t enough = static_cast<uint64_t>(s.top_p) * sum;
     likely = static_cast<uint64_t>(s.min_p) * row.weights[ranking.at(0)];
     const int32_t all = keep;

@@ -5,11 +5,16 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
+import json
+import lzma
 import os
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +85,29 @@ def smollm2_golden(library_path: Path, smollm2_gguf: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_of_record(smollm2_gguf: Path) -> Callable[[str], Path]:
+    """`smollm2_of_record("w8")`: the tensors that the committed calibration record makes, without the rest."""
+    from superslm.convert.quantize import quantize
+    from superslm.convert.source_gguf import load_gguf
+    from superslm.convert.writer import write_artifact
+
+    code = dev.sources_digest("python_binding/superslm/convert", "python_binding/superslm/artifact.py")
+
+    def make(weights: str) -> Path:
+        path = dev.CACHE / f"golden-smollm2-{weights}-{code}.sslm"
+        with dev.locked(path.with_suffix(".lock")):
+            if not path.is_file():
+                for old in dev.CACHE.glob(f"golden-smollm2-{weights}-*"):
+                    if code not in old.name:
+                        old.unlink()
+                record = json.loads(lzma.decompress((TESTS / "golden/smollm2_record.json.xz").read_bytes()))
+                write_artifact(quantize(load_gguf(smollm2_gguf), record, weights=weights), path)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def fixture_artifact() -> Callable[..., Path]:
     """`fixture_artifact(name, weights="w8")`: path of a random model's artifact, see tools/make_checkpoint.py."""
     from make_checkpoint import make_quantized
@@ -98,6 +126,32 @@ def fixture_artifact() -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture(scope="session")
+def forced_tier() -> Callable[[Path, str], dict[str, str]]:
+    """`forced_tier(library, tier)`: the environment in which a library with seams runs that tier and no other.
+
+    Skips where the processor lacks the tier: dispatch aborts there.
+    """
+    ask = (
+        "import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).sslm_ext_kernel_tier; f.restype = ctypes.c_char_p; "
+    )
+    ask += "print(f().decode())"
+
+    @functools.cache
+    def force(library: Path, tier: str) -> dict[str, str]:
+        environment = {"SSLM_FORCE_TIER": tier}
+        command = [sys.executable, "-c", ask, str(library)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+        )
+        if done.returncode == -signal.SIGABRT:
+            pytest.skip(f"this processor does not have {tier}")
+        assert (done.returncode, done.stdout.strip()) == (0, tier), done.stderr
+        return environment
+
+    return force
 
 
 @pytest.fixture

@@ -10,30 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dev
 import numpy as np
 import pytest
 from make_golden import layer_digest, short, tensor_digest
 from saved import parse, with_pending
-from superslm.artifact import Artifact, load_quantized
-from superslm.convert.quantize import quantize
+from superslm.artifact import load_quantized
 from superslm.convert.quantized import Matrix, MatrixW8, QuantizedModel
-from superslm.convert.source_gguf import load_gguf
-from superslm.convert.writer import write_artifact
 from superslm.reference import ReferenceModel
 
 GOLDEN = Path(__file__).parent / "golden"
+SCENE = json.loads((GOLDEN / "scene.json").read_text())  # what test_axes.py plays
 EXPECTED = json.loads((GOLDEN / "smollm2.json").read_text())
-RECORD = json.loads(lzma.decompress((GOLDEN / "smollm2_record.json.xz").read_bytes()))
 
 
 def sha256(array: np.ndarray, kind: Any) -> str:
@@ -41,18 +33,10 @@ def sha256(array: np.ndarray, kind: Any) -> str:
 
 
 @pytest.fixture(scope="session", params=["w8", "w4"])
-def golden(request: pytest.FixtureRequest, smollm2_gguf: Path) -> SimpleNamespace:
+def golden(request: pytest.FixtureRequest, smollm2_of_record: Callable[[str], Path]) -> SimpleNamespace:
     """The converter's model from the committed record, through the artifact, and what it must equal."""
-    weights = request.param
-    code = dev.sources_digest("python_binding/superslm/convert", "python_binding/superslm/artifact.py")
-    path = dev.CACHE / f"golden-smollm2-{weights}-{code}.sslm"
-    with dev.locked(path.with_suffix(".lock")):
-        if not path.is_file():
-            for old in dev.CACHE.glob(f"golden-smollm2-{weights}-*"):
-                if code not in old.name:
-                    old.unlink()
-            write_artifact(quantize(load_gguf(smollm2_gguf), RECORD, weights=weights), path)
-    return SimpleNamespace(path=path, model=load_quantized(path), **EXPECTED[weights])
+    path = smollm2_of_record(request.param)
+    return SimpleNamespace(path=path, model=load_quantized(path), **EXPECTED[request.param])
 
 
 def digest_of(m: Matrix) -> str:
@@ -153,50 +137,3 @@ def test_the_engine_gives_the_golden_residual_after_every_layer(
                 rows = layer_residuals(model, pool, golden.model, sequence.save(), token)
                 assert sha256(rows, "<i4")[:16] == residuals
                 sequence.prefill([token])
-
-
-# ---- One scene, one digest: for every tier, machine and way to cut the work ----
-
-SCENE = json.loads((GOLDEN / "scene.json").read_text())
-
-
-def test_the_artifact_of_the_committed_record_plays_the_scene(smollm2_golden: Path) -> None:
-    record = Artifact(smollm2_golden).golden_record()
-    assert (list(record.prompt), list(record.tokens)) == (SCENE["prompt"], SCENE["tokens"])
-    assert record.digest.hex() == SCENE["digest"]
-
-
-@pytest.mark.parametrize("tier", ["scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni"])
-def test_the_kernel_tier_plays_the_scene(tier: str, smollm2_golden: Path, test_library_path: Path) -> None:
-    """The test library refuses to run on another tier than the one that is named."""
-    paths = os.pathsep.join(path for path in sys.path if path)
-    env = {
-        **os.environ,
-        "PYTHONPATH": paths,
-        "SUPERSLM_LIBRARY": str(test_library_path),
-        "SSLM_FORCE_TIER": tier,
-    }
-    command = [sys.executable, "-m", "superslm.cli", "verify", str(smollm2_golden)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    if done.returncode == -signal.SIGABRT:
-        pytest.skip(f"this processor does not have {tier}")
-    assert done.returncode == 0, done.stderr
-    assert f"verified: {len(SCENE['tokens'])} tokens" in done.stdout and f"({tier} kernels)" in done.stdout
-
-
-@pytest.mark.long
-def test_the_numpy_witness_plays_the_scene(smollm2_golden: Path) -> None:
-    reference = ReferenceModel(load_quantized(smollm2_golden))
-    sequence = reference.new_sequence(trace=True)
-    ids = SCENE["prompt"] + SCENE["tokens"][:-1]
-    sequence.prefill(ids)
-    digest, first = hashlib.sha256(), len(SCENE["prompt"]) - 1
-    for residual, token in zip(sequence.layer_residuals[first:], SCENE["tokens"], strict=True):
-        row, _ = reference.logits(residual[-1].astype(np.int64))
-        assert int(row.argmax()) == token
-        digest.update(row.astype("<i4").tobytes())
-    rows = np.stack([sequence.k, sequence.v], axis=1).transpose(
-        0, 1, 3, 2, 4
-    )  # [layer][K, V][head][position]
-    digest.update(np.ascontiguousarray(rows, np.int8).tobytes())
-    assert digest.hexdigest() == SCENE["digest"]

@@ -53,6 +53,7 @@ PROMPTS = (
 # the seams, and a static library from which test programs reach the rooms.
 SHARED_ONLY = "-DSUPERSLM_BUILD_STATIC=OFF"
 SEAMS = "-DSUPERSLM_TEST_SEAMS=ON"
+DEBUG = "-DCMAKE_BUILD_TYPE=Debug"  # -O0
 SHARED_OBJECTS = "-DSUPERSLM_SHARE_OBJECTS=ON"  # both libraries of one compilation
 # Only where the compilers are known: those to come may warn of more.
 NO_WARNINGS = ("-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",) if STRICT else ()
@@ -69,8 +70,14 @@ VARIANTS: dict[str, tuple[str | None, str | None, tuple[str, ...]]] = {
     "seams": (None, None, (SEAMS, SHARED_OBJECTS)),
     "gcc": ("gcc", "g++", (SHARED_ONLY, *NO_WARNINGS)),
     "clang": ("clang-19", "clang++-19", (SHARED_ONLY, *NO_WARNINGS)),
-    "gcc-O0": ("gcc", "g++", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
-    "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, "-DCMAKE_BUILD_TYPE=Debug")),
+    "gcc-O0": ("gcc", "g++", (SHARED_ONLY, DEBUG)),
+    "clang-O0": ("clang-19", "clang++-19", (SHARED_ONLY, DEBUG)),
+    # Where a test forces each tier of each compiler.
+    **{
+        f"{name}{level}-seams": (c, cxx, (SEAMS, SHARED_ONLY, *options))
+        for name, c, cxx in (("gcc", "gcc", "g++"), ("clang", "clang-19", "clang++-19"))
+        for level, options in (("", ()), ("-O0", (DEBUG,)))
+    },
     "sanitized": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=address,undefined")),
     "tsan": (None, None, (SEAMS, SHARED_OBJECTS, "-DSUPERSLM_SANITIZE=thread")),
     "fuzz": (

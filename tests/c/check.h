@@ -371,6 +371,7 @@ typedef struct cell {
 
 static inline int run_cells(int argc, char** argv, const cell* cells, int count) {
   int named = 0, found = 0, i, j;
+  printf("tier %s\n", sslm_ext_kernel_tier());
   for (i = 1; i < argc; ++i) {
     const size_t length = strlen(argv[i]);
     if (length > 5 && strcmp(argv[i] + length - 5, ".sslm") == 0)

@@ -103,7 +103,9 @@ bool rows_equal(const KvView& view, const PackedRows& packed, int64_t end) {
   return true;
 }
 
-// Page by page, so that reading runs straight through memory; a save larger than the caches goes past them.
+// Two pages at a time, plane by plane: reading is two straight walks through memory, whose beginnings the
+// processor fetches while it is busy with the other, and writing goes twice as far in one piece. A save
+// larger than the caches goes past them.
 void pack_rows(const KvView& from, int64_t begin, int64_t length, int32_t layers_of_last_row, int64_t stride,
                uint8_t* out) {
   const Geometry& g = *from.geometry;
@@ -111,11 +113,18 @@ void pack_rows(const KvView& from, int64_t begin, int64_t length, int32_t layers
   const size_t plane_bytes = static_cast<size_t>(stride) * row;
   const auto copy = plane_bytes * planes(g) >= kStreamFrom ? base::stream_copy : copy_bytes;
   for (int64_t at = begin; at < length;) {
-    const Stretch held = stretch(from, at, length);
+    Stretch held[2] = {stretch(from, at, length), {}};
+    if (at + held[0].count < length) held[1] = stretch(from, at + held[0].count, length);
     uint8_t* to = out + static_cast<size_t>(at - begin) * row;
-    const size_t bytes = static_cast<size_t>(held.count) * row;
-    for (size_t p = 0; p < planes(g); ++p) copy(to + p * plane_bytes, held.first + p * held.stride, bytes);
-    at += held.count;
+    for (size_t p = 0; p < planes(g); ++p) {
+      uint8_t* piece = to + p * plane_bytes;
+      for (const Stretch& page : held) {
+        const size_t bytes = static_cast<size_t>(page.count) * row;
+        if (bytes != 0) copy(piece, page.first + p * page.stride, bytes);
+        piece += bytes;
+      }
+    }
+    at += held[0].count + held[1].count;
   }
   base::stream_fence();
   finish_planes(from, length, layers_of_last_row, out + static_cast<size_t>(length - begin) * row,

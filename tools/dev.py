@@ -141,9 +141,20 @@ def venv_python() -> Path:
     return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def need_compilers() -> None:
+    """Raises DevError where CMake would find no compiler, before anything is downloaded for it."""
+    for variable, names in (("CC", ("cc", "gcc", "clang")), ("CXX", ("c++", "g++", "clang++"))):
+        if os.name != "nt" and not os.environ.get(variable) and not any(map(shutil.which, names)):
+            raise DevError(
+                f"no compiler was found: none of {', '.join(names)} is on PATH, and {variable} is not set"
+                "\nInstall GCC or Clang (Debian: apt install g++)."
+            )
+
+
 def make_venv() -> None:
-    """Makes .venv unless it is there."""
-    if not venv_python().is_file():
+    """Makes .venv unless it is there; what a failure left, one without pip, is completed."""
+    python = venv_python()
+    if not python.is_file() or subprocess.run([python, "-c", "import pip"], capture_output=True).returncode:
         quiet([sys.executable, "-m", "venv", VENV], "making .venv (Debian: apt install python3-venv)")
 
 
@@ -171,6 +182,7 @@ def ensure_venv() -> Path:
     wanted += [*project["build-system"]["requires"], "cmake>=3.24", "ninja"]
     stamp = VENV / "superslm-packages.txt"
     if not stamp.is_file() or stamp.read_text() != "\n".join(wanted):
+        need_compilers()
         say("Python packages into .venv (about 330 MB there)")
         make_venv()
         quiet([venv_python(), "-m", "pip", "install", "--disable-pip-version-check", *wanted], "pip install")
@@ -432,7 +444,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    commands = parser.add_subparsers(dest="command", metavar="command")
     for name in ("demo", "build", "test", "fuzz", "long", "bench", "lint", "clean"):
         function = globals()[f"command_{name}"]
         sub = commands.add_parser(name, help=function.__doc__, add_help=name != "bench")
@@ -448,6 +460,9 @@ def main() -> int:
         if name == "clean":
             sub.add_argument("--all", action="store_true", help="the downloads in .cache too")
     arguments, others = parser.parse_known_args()
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     if others and arguments.command != "bench":
         parser.error(f"unknown arguments: {' '.join(others)}")
     arguments.others = others  # the bench's own
@@ -456,6 +471,8 @@ def main() -> int:
     except DevError as error:
         print(f"\nerror: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_tiers import TIERS
 from make_checkpoint import FIXTURES
 from saved import Saved, parse
 from superslm import _abi
@@ -223,7 +224,7 @@ def test_two_tokens_of_a_large_shape_equal_the_witness(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tier", ["scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni"])
+@pytest.mark.parametrize("tier", TIERS)
 def test_every_kernel_tier_equals_the_witness_on_every_fixture(tier: str, test_library_path: Path) -> None:
     """The tests above, on the test library, which refuses to run on another tier than the one that is named."""
     env = {**os.environ, "SUPERSLM_LIBRARY": str(test_library_path), "SSLM_FORCE_TIER": tier}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import dev
 import pytest
+from kernel_tiers import TIERS
 
 C_SOURCES = Path(__file__).resolve().parent / "c"
-TIERS = ("scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni")
 SANITIZERS = {"seams": (), "sanitized": ("-fsanitize=address,undefined",), "tsan": ("-fsanitize=thread",)}
 
 # Emulated processors and the tiers that dispatch must find there; later ones must be named as lacking.

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import room_programs
 from artifact_support import run, sanitized
+from kernel_tiers import TIERS
 from make_checkpoint import make_quantized, spec_of
 from schema_cases import SHOP, hand_written
 from schema_fixtures import schemas, with_schemas
@@ -396,7 +397,7 @@ def test_batches_order_and_slices_change_no_draw(model: Model) -> None:
     assert len({drawn(model, cut) for cut in ("batch", "reversed", "alone", "slices")}) == 1
 
 
-@pytest.mark.parametrize("tier", ["scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni"])
+@pytest.mark.parametrize("tier", TIERS)
 def test_the_kernel_tier_changes_no_draw(tier: str, model: Model, test_library_path: Path) -> None:
     """The test library refuses to run on another tier than the one that is named."""
     paths = os.pathsep.join(path for path in sys.path if path)

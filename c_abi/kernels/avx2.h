@@ -23,7 +23,7 @@ struct Avx2Dot {
 template <typename Dot>
 struct Avx2Isa : PlainScales {
   using Vec = __m256i;
-  static constexpr int kLanes = 16, kAccumulators = 8, kTokens = 3;
+  static constexpr int kLanes = 16, kAccumulators = 8, kTokens = 2;
   static void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
   // For NibbleRows.
   static constexpr int kBytes = 32;

@@ -36,17 +36,17 @@ struct CpuId {
   uint32_t a, b, c, d;
 };
 
-CpuId cpuid(uint32_t leaf) {
+CpuId cpuid(uint32_t leaf, uint32_t part = 0) {
   CpuId r{};
 #if defined(_MSC_VER)
   int out[4];
   __cpuid(out, 0);
   if (static_cast<uint32_t>(out[0]) < leaf) return r;
-  __cpuidex(out, static_cast<int>(leaf), 0);
+  __cpuidex(out, static_cast<int>(leaf), static_cast<int>(part));
   r = {static_cast<uint32_t>(out[0]), static_cast<uint32_t>(out[1]), static_cast<uint32_t>(out[2]),
        static_cast<uint32_t>(out[3])};
 #else
-  __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+  __get_cpuid_count(leaf, part, &r.a, &r.b, &r.c, &r.d);
 #endif
   return r;
 }
@@ -65,7 +65,7 @@ uint32_t saved_state() {
 bool bit(uint32_t word, int index) { return (word >> index & 1) != 0; }
 
 struct Features {
-  bool sse2, sse41, avx2, avx512, avx512vnni;
+  bool sse2, sse41, avx2, avxvnni, avx512, avx512vnni;
 };
 
 Features detect() {
@@ -76,13 +76,14 @@ Features detect() {
   f.sse2 = bit(basic.d, 26);
   f.sse41 = bit(basic.c, 19);
   f.avx2 = ymm && bit(basic.c, 28) && bit(more.b, 5);
+  f.avxvnni = f.avx2 && more.a >= 1 && bit(cpuid(7, 1).a, 4);
   // F, DQ, BW, VL
   f.avx512 = zmm && bit(more.b, 16) && bit(more.b, 17) && bit(more.b, 30) && bit(more.b, 31);
   f.avx512vnni = f.avx512 && bit(more.c, 11);
   return f;
 }
 
-constexpr int32_t kTierCount = 6;
+constexpr int32_t kTierCount = 7;
 
 void fill(Tier* out) {
   const Features f = detect();
@@ -90,8 +91,9 @@ void fill(Tier* out) {
   out[1] = {"sse2", f.sse2 ? &kSse2 : nullptr};
   out[2] = {"sse41", f.sse41 ? &kSse41 : nullptr};
   out[3] = {"avx2", f.avx2 ? &kAvx2 : nullptr};
-  out[4] = {"avx512", f.avx512 ? &kAvx512 : nullptr};
-  out[5] = {"avx512vnni", f.avx512vnni ? &kAvx512Vnni : nullptr};
+  out[4] = {"avxvnni", f.avxvnni ? &kAvxVnni : nullptr};
+  out[5] = {"avx512", f.avx512 ? &kAvx512 : nullptr};
+  out[6] = {"avx512vnni", f.avx512vnni ? &kAvx512Vnni : nullptr};
 }
 
 #elif defined(SSLM_KERNELS_ARM64)

@@ -20,6 +20,7 @@ namespace superslm::kernels {
 extern const Kernels kSse2;
 extern const Kernels kSse41;
 extern const Kernels kAvx2;
+extern const Kernels kAvxVnni;
 extern const Kernels kAvx512;
 extern const Kernels kAvx512Vnni;
 #elif defined(SSLM_KERNELS_ARM64)

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: SuperSLM contributors
 """A shop that understands its customers: free text in, an order the game can act on out.
 
-superslm schema add model.sslm order=order.json -o shop.sslm
+superslm schema add model.sslm order=examples/order.json -o shop.sslm
 python structured.py shop.sslm
 """
 
@@ -57,5 +57,5 @@ if __name__ == "__main__":
         main(sys.argv[1])
     except SchemaNotFound as error:
         sys.exit(
-            f"{error}\nAdd the schema first: superslm schema add model.sslm order=order.json -o shop.sslm"
+            f"{error}\nAdd the schema first: superslm schema add model.sslm order=examples/order.json -o shop.sslm"
         )

@@ -128,7 +128,7 @@ def with_files(model: Path, folder: Path) -> Path:
     """A folder with the files that the pages name."""
     for name in ("model.sslm", "smollm2.sslm", "base.sslm"):
         (folder / name).symlink_to(model)
-    (folder / "order.json").write_text((dev.ROOT / "examples/order.json").read_text())
+    (folder / "examples").symlink_to(dev.ROOT / "examples")
     return folder
 
 

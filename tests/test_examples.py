@@ -196,7 +196,7 @@ def test_a_cast_speaks_at_once(smollm2_golden: Path) -> None:
 def test_a_shop_without_its_schema_says_how_to_add_it(smollm2_golden: Path) -> None:
     done = finished(sys.executable, EXAMPLES / "structured.py", smollm2_golden)
     assert done.returncode == 1 and b"Traceback" not in done.stderr
-    assert b"superslm schema add model.sslm order=order.json -o shop.sslm" in done.stderr
+    assert b"superslm schema add model.sslm order=examples/order.json -o shop.sslm" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["cast.py", "quickstart.py", "structured.py"])

@@ -137,7 +137,10 @@ def _check(geometry: Geometry, cast: Cast) -> None:
             f"Give at most {cap}; what a sequence adopts does not count.",
         )
     if not (cast.world or cast.personas or cast.sequences):
-        raise CommandError("there is nobody to plan for", "Give --world, --personas or --sequences.")
+        raise CommandError(
+            "there is nobody to plan for",
+            "Give some of them, as in --world 1000 --personas 10x200 --sequences 50x512.",
+        )
 
 
 # ---- The command ----

@@ -95,7 +95,9 @@ def _read_source(file: Path, recursion: int) -> Any:
     try:
         return load_source(file, recursion)
     except OSError as error:
-        raise CommandError(f"{file}: {error.strerror}", "Give NAME=FILE, such as order=order.json.") from None
+        raise CommandError(
+            f"{file}: {error.strerror}", "Give NAME=FILE with a schema's file, such as order=order.json."
+        ) from None
 
 
 def add(options: argparse.Namespace) -> int:

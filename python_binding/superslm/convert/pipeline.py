@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..artifact import MAX_STOP_IDS
+from ..artifact import MAGIC, MAX_STOP_IDS
 from .calibrate import MINIMUM_TOKENS, calibrate, chatml, default_calibration_text
 from .chat_format import ChatFormatError, render
 from .checkpoint import Checkpoint, ConvertError
@@ -37,10 +37,16 @@ def load_checkpoint(source: str | Path) -> Checkpoint:
         return load_huggingface(path)
     try:
         with path.open("rb") as stream:
-            magic = stream.read(4)
+            magic = stream.read(len(MAGIC))
     except OSError as error:
         raise ConvertError(error.strerror or "it cannot be read", str(path), "Check the path.") from None
-    if magic != b"GGUF":
+    if magic == MAGIC:
+        raise ConvertError(
+            "this is an artifact already",
+            str(path),
+            "Use it as it is, or give the model that it was made of.",
+        )
+    if magic[:4] != b"GGUF":
         raise ConvertError(
             "this is neither a GGUF file nor a directory",
             str(path),

@@ -336,6 +336,8 @@ def check_cffi(header: Header, library: Path) -> Problems:
         import cffi
     except ImportError:
         return missing("cffi")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        return missing("Python.h (Debian: python3-dev)")
     builder = cffi.FFI()
     constants = "".join(f"#define {name} {value}\n" for name, value in header.macros.items())
     builder.cdef(constants + header.text)

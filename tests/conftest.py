@@ -20,6 +20,7 @@ from pathlib import Path
 
 import dev
 import pytest
+from cell_programs import compile_preload
 
 TESTS = Path(__file__).resolve().parent
 ALLOWED_SKIPS = TESTS / "allowed_skips.txt"
@@ -205,6 +206,12 @@ def c_program(tmp_path_factory: pytest.TempPathFactory, test_library_path: Path)
         return program
 
     return compile_program
+
+
+@pytest.fixture(scope="session")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment that counts every heap allocation of the program."""
+    return {"LD_PRELOAD": str(compile_preload(tmp_path_factory.mktemp("preload")))}
 
 
 # ---- A test that skips says so on a committed list, or it fails ----

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: SuperSLM contributors
-"""Plays prompts greedily with the work cut in a given way, and digests what no cut may change.
+"""Plays prompts greedily with the work cut in given ways, and digests what no cut may change.
 
 As a program it plays in a process of its own, whose environment names the library and the kernel tier: see
 `play_elsewhere`. What it gives is compared with a constant or with the NumPy witness, never with another cut.
@@ -8,10 +8,10 @@ As a program it plays in a process of its own, whose environment names the libra
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -33,14 +33,22 @@ from superslm.reference import ReferenceModel
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How the work is cut."""
+class Hook:
+    """The job system that a workspace carries, and what it serves."""
 
-    layers: int = 0  # of each decode call; 0: all
-    tasks: int = 0  # max_tasks of the host's hook; 0: no hook
+    tasks: int = 0  # max_tasks; 0: no hook
     bit: bool = False  # SSLM_PARALLEL_FOR_MATVEC
     extension: bool = False  # SSLM_EXT_PARALLEL_SPREAD
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is cut, and how much of it there is."""
+
+    hook: Hook = Hook()
+    layers: int = 0  # of each decode call; 0: all
     batch: int = 1  # sequences of a decode call
+    prompts: int = 1  # the first ones play
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,10 @@ class Played:
 class Space(Closable):
     """A workspace for prompts of up to `chunk` tokens, with a hook that runs its tasks in reverse."""
 
-    def __init__(self, model: Model, cut: Cut, chunk: int) -> None:
+    def __init__(self, model: Model, hook: Hook, batch: int, chunk: int) -> None:
         lib, handle = model._lib, _abi.sslm_workspace()
-        config = _abi.sslm_config(cut.batch, chunk, model.info.layers, 0)
-        width = max(cut.tasks, 1) if cut.extension else 1
+        config = _abi.sslm_config(batch, chunk, model.info.layers, 0)
+        width = max(hook.tasks, 1) if hook.extension else 1
         size = lib.sslm_ext_workspace_size_parallel(model._handle.value, ctypes.byref(config), width)
         self.buffer = Buffer(size)
         status = lib.sslm_workspace_create(
@@ -72,12 +80,11 @@ class Space(Closable):
         )
         self.runs = 0
         self._run = _abi.sslm_run_tasks_fn(self._run_backwards)
-        if cut.tasks:
-            hook = _abi.sslm_parallel_for(
-                self._run, None, cut.tasks, _abi.SSLM_PARALLEL_FOR_MATVEC if cut.bit else 0
-            )
-            check(lib.sslm_workspace_set_parallel_for(handle, ctypes.byref(hook)), "set_parallel_for")
-        flags = _abi.SSLM_EXT_PARALLEL_SPREAD if cut.extension else 0
+        if hook.tasks:
+            bits = _abi.SSLM_PARALLEL_FOR_MATVEC if hook.bit else 0
+            lent = _abi.sslm_parallel_for(self._run, None, hook.tasks, bits)
+            check(lib.sslm_workspace_set_parallel_for(handle, ctypes.byref(lent)), "set_parallel_for")
+        flags = _abi.SSLM_EXT_PARALLEL_SPREAD if hook.extension else 0
         check(lib.sslm_ext_workspace_set_parallel(handle, flags), "set_parallel")
 
     def _run_backwards(self, _: Any, count: int, task: Any, context: Any) -> None:
@@ -86,40 +93,55 @@ class Space(Closable):
             task(context, index)
 
 
-def play(model: Model, prompts: Seq[Seq[int]], count: int, cut: Cut) -> list[Played]:
-    """Plays `count` tokens after each prompt, `cut.batch` of them together."""
-    played: list[Played] = []
-    with contextlib.ExitStack() as stack:
-        budgets = [len(prompt) + count - 1 for prompt in prompts]
-        pages = sum(map(model.pages_for, budgets)) + model.pages_for(max(budgets))
-        pool = stack.enter_context(model.pool(pages=pages))
-        space = stack.enter_context(Space(model, cut, max(map(len, prompts))))
-        for first in range(0, len(prompts), cut.batch):
-            played += _play_together(model, pool, space, prompts[first : first + cut.batch], count, cut)
-        assert (space.runs > 0) == (cut.tasks > 1)
+def play(model: Model, prompts: Seq[Seq[int]], count: int, cuts: Seq[Cut]) -> list[list[Played]]:
+    """Plays `count` tokens after each prompt that a cut plays. The prompts are prefilled once for each hook."""
+    played = []
+    budgets = [len(prompt) + count - 1 for prompt in prompts]
+    pages = sum(map(model.pages_for, budgets)) + model.pages_for(max(budgets))  # one more for _row_behind
+    with model.pool(pages=pages) as pool:
+        for hook, group in itertools.groupby(cuts, key=lambda cut: cut.hook):
+            alike = list(group)
+            batch, chunk = max(cut.batch for cut in alike), max(map(len, prompts))
+            with Space(model, hook, batch, chunk) as space:
+                most = max(cut.prompts for cut in alike)
+                starts = [_start(pool, space, prompt, count) for prompt in prompts[:most]]
+                for cut in alike:
+                    played.append(
+                        [
+                            one
+                            for first in range(0, cut.prompts, cut.batch)
+                            for one in _go_on(pool, space, starts[first : first + cut.batch], count, cut)
+                        ]
+                    )
+                assert (space.runs > 0) == (hook.tasks > 1)
     return played
 
 
-def _play_together(
-    model: Model, pool: Any, space: Any, prompts: Seq[Seq[int]], count: int, cut: Cut
-) -> list[Played]:
-    layers = model.info.layers
-    sequences = [pool.sequence(budget=len(prompt) + count - 1) for prompt in prompts]
-    digests = [hashlib.sha256() for _ in prompts]
-    tokens: list[list[int]] = [[] for _ in prompts]
-    for sequence, prompt in zip(sequences, prompts, strict=True):
+def _start(pool: Any, space: Space, prompt: Seq[int], count: int) -> bytes:
+    """A save of a sequence that has read the prompt."""
+    with pool.sequence(budget=len(prompt) + count - 1) as sequence:
         sequence.prefill(prompt, workspace=space)
+        return sequence.save()
+
+
+def _go_on(pool: Any, space: Any, starts: Seq[bytes], count: int, cut: Cut) -> list[Played]:
+    """Decodes `count` tokens of all sequences together."""
+    model, layers = pool.model, pool.model.info.layers
+    budget = cut.layers or layers
+    sequences = [pool.restore(start) for start in starts]
+    digests = [hashlib.sha256() for _ in starts]
+    tokens: list[list[int]] = [[] for _ in starts]
     for number in range(count):
-        calls = -(-layers // (cut.layers or layers)) if number else 1  # the first token needs no layer
+        calls = -(-layers // budget) if number else 1  # the first token needs no layer
         for call in range(calls):
-            out = model.decode(sequences, layer_budget=cut.layers or layers, workspace=space)
+            out = model.decode(sequences, layer_budget=budget, workspace=space)
             assert [token is None for token in out] == [call < calls - 1] * len(out)
         for sequence, digest, mine, token in zip(sequences, digests, tokens, out, strict=True):
             digest.update(_row_behind(pool, sequence).astype("<i4").tobytes())
             mine.append(int(token))
-    for sequence, digest, prompt in zip(sequences, digests, prompts, strict=True):
-        shape = layers * 2 * model.info.kv_heads * (len(prompt) + count - 1) * model.info.head_dim
-        digest.update(sequence.save()[-shape:])
+    for sequence, digest in zip(sequences, digests, strict=True):
+        rows = 2 * layers * model.info.kv_heads * sequence.stats().context_length * model.info.head_dim
+        digest.update(sequence.save()[-rows:])
         sequence.close()
     return [Played(mine, digest.hexdigest()) for mine, digest in zip(tokens, digests, strict=True)]
 
@@ -176,7 +198,7 @@ def play_elsewhere(
     """`play` for each cut in a process with this library. Raises CalledProcessError with what it said."""
     paths = os.pathsep.join(path for path in sys.path if path)
     env = {**os.environ, "PYTHONPATH": paths, "SUPERSLM_LIBRARY": str(library), **environment}
-    order = [str(artifact), prompts, count, [dataclasses.asdict(cut) for cut in cuts]]
+    order = [str(artifact), prompts, count, [dataclasses.astuple(cut) for cut in cuts]]
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(order),
@@ -196,7 +218,7 @@ def _play_order() -> Iterator[tuple[str, Any]]:
     with Model.load(artifact) as model:
         yield "library", model._lib._name
         yield "tier", model.kernel_tier
-        played = [play(model, prompts, count, Cut(**cut)) for cut in cuts]
+        played = play(model, prompts, count, [Cut(Hook(*hook), *numbers) for hook, *numbers in cuts])
         yield "played", [[dataclasses.astuple(one) for one in results] for results in played]
 
 

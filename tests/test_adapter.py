@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import quality
 from adapter_support import RANKS, SUBSETS, mean_kl, peft_of, random_file, write_for
-from cell_programs import cells_of, compile_preload, run_cell
+from cell_programs import cells_of, run_cell
 from make_adapter import AdapterSpec, merged, random_factors, write_peft
 from make_checkpoint import FIXTURES, make_checkpoint
 from saved import Saved, parse
@@ -165,9 +165,10 @@ def cell_artifacts(
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_cell(cell: str, c_program: Callable[..., Path], cell_artifacts: list[Path], tmp_path: Path) -> None:
+def test_cell(
+    cell: str, c_program: Callable[..., Path], cell_artifacts: list[Path], preload: dict[str, str]
+) -> None:
     """The promise is the cell's name; a failure names the call and the line."""
-    preload = {"LD_PRELOAD": str(compile_preload(tmp_path))}
     assert f"ok {cell}" in run_cell(c_program("cell_adapter"), cell_artifacts, cell, preload)
 
 

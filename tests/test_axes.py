@@ -9,6 +9,7 @@ witness's, so nothing is compared with itself.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
@@ -18,12 +19,12 @@ from typing import Any
 import dev
 import numpy as np
 import pytest
-from cuts import Cut, Played, kv_bytes, play, play_elsewhere, witness
+from cuts import Cut, Hook, Played, kv_bytes, play, play_elsewhere, witness
+from kernel_tiers import TIERS
 from superslm.artifact import Artifact, load_quantized
 from superslm.reference import ReferenceModel
 from test_golden import SCENE
 
-TIERS = ("scalar", "sse2", "sse41", "avx2", "avx512", "avx512vnni")
 MAX_TASKS = (1, 2, 4, 8, 256)
 LAYERS = 30  # of SmolLM2
 BATCH = 8
@@ -58,7 +59,8 @@ def scene(
         assert model.info.layers == LAYERS
 
         def check(cut: Cut) -> None:
-            assert play(model, [PROMPT] * cut.batch, COUNT, cut) == [WANTED[request.param]] * cut.batch
+            (played,) = play(model, [PROMPT] * cut.prompts, COUNT, [cut])
+            assert played == [WANTED[request.param]] * cut.prompts
 
         yield check
 
@@ -94,7 +96,7 @@ def test_the_library_of_every_compiler_plays_the_scene(
 
 @pytest.mark.parametrize("tasks", MAX_TASKS)
 def test_the_scene_is_the_same_with_any_max_tasks(scene: Callable[[Cut], None], tasks: int) -> None:
-    scene(Cut(tasks=tasks, bit=True, extension=True))
+    scene(Cut(Hook(tasks, bit=True, extension=True)))
 
 
 @pytest.mark.parametrize("extension", [False, True], ids=["extension_off", "extension_on"])
@@ -102,7 +104,7 @@ def test_the_scene_is_the_same_with_any_max_tasks(scene: Callable[[Cut], None], 
 def test_the_scene_is_the_same_whatever_the_hook_may_split(
     scene: Callable[[Cut], None], bit: bool, extension: bool
 ) -> None:
-    scene(Cut(tasks=4, bit=bit, extension=extension))
+    scene(Cut(Hook(4, bit, extension)))
 
 
 @pytest.mark.parametrize("layers", range(1, LAYERS + 1))
@@ -114,7 +116,7 @@ def test_the_scene_is_the_same_in_slices_of_any_number_of_layers(
 
 @pytest.mark.parametrize("batch", [1, BATCH])
 def test_the_scene_is_the_same_alone_and_in_a_batch(scene: Callable[[Cut], None], batch: int) -> None:
-    scene(Cut(batch=batch))
+    scene(Cut(batch=batch, prompts=batch))
 
 
 def test_the_golden_record_of_the_artifact_is_the_scene(smollm2_golden: Path) -> None:
@@ -141,42 +143,56 @@ def test_the_numpy_witness_plays_the_scene(weights: str, smollm2_of_record: Call
 
 # ---- Three layers, every combination ----
 
-CROSSED = 3  # tokens after each prompt
-LENGTHS = (1, 3, 2, 1, 4, 2, 1, 3)  # of the prompts; of one token too, which the bit splits
+CROSSED = 2  # tokens after each prompt; the layers run for the second one
+LENGTHS = (1, 9, 2, 1, 5, 1, 1, 1)  # of the prompts; of one token too, which the bit splits
+ALONE = 2  # prompts of a batch of one
+BUILDS = ("gcc", "clang", "gcc-O0", "clang-O0")
 
 
 def all_cuts(layers: int) -> list[Cut]:
-    """Every combination of slices, max_tasks, bit, extension and batch."""
-    switches = (False, True)
-    axes: list[Any] = [range(1, layers + 1), MAX_TASKS, switches, switches, (1, BATCH)]
-    return [Cut(*values) for values in itertools.product(*axes)]
+    """Every combination of max_tasks, bit, extension, slices and batch."""
+    hooks = itertools.starmap(Hook, itertools.product(MAX_TASKS, (False, True), (False, True)))
+    sizes = ((1, ALONE), (BATCH, BATCH))
+    return [
+        Cut(hook, budget, *size)
+        for hook, budget, size in itertools.product(hooks, range(1, layers + 1), sizes)
+    ]
 
 
 @pytest.fixture(scope="module")
-def crossed(fixture_artifact: Callable[..., Path]) -> tuple[Path, list[list[int]], list[Played]]:
+def crossed(fixture_artifact: Callable[..., Path]) -> Callable[[str], tuple[Path, list[Any], list[Played]]]:
     """A model of which the hook splits every group, prompts, and what the witness says to them."""
-    path = fixture_artifact("wide")
-    quantized = load_quantized(path)
-    assert len(quantized.layers) == 3
-    order = np.random.default_rng(1)
-    prompts = [order.integers(0, quantized.vocab, length).tolist() for length in LENGTHS]
-    wanted = [witness(quantized, prompt, CROSSED) for prompt in prompts]
-    assert len({one.digest for one in wanted}) == BATCH
-    return path, prompts, wanted
+
+    @functools.cache
+    def make(weights: str) -> tuple[Path, list[Any], list[Played]]:
+        path = fixture_artifact("wide", weights)
+        quantized = load_quantized(path)
+        assert len(quantized.layers) == 3
+        order = np.random.default_rng(1)
+        prompts = [order.integers(0, quantized.vocab, length).tolist() for length in LENGTHS]
+        wanted = [witness(quantized, prompt, CROSSED) for prompt in prompts]
+        assert len({one.digest for one in wanted}) == BATCH
+        return path, prompts, wanted
+
+    return make
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("build", ["gcc", "clang", "gcc-O0", "clang-O0"])
+@pytest.mark.parametrize(
+    ("build", "weights"), [*((build, "w8") for build in BUILDS), ("gcc", "w4"), ("clang", "w4")]
+)
 def test_every_combination_of_the_axes_gives_what_the_witness_says(
     build: str,
+    weights: str,
     tier: str,
-    crossed: tuple[Path, list[list[int]], list[Played]],
+    crossed: Callable[[str], tuple[Path, list[Any], list[Played]]],
     forced_tier: Callable[..., dict[str, str]],
 ) -> None:
-    artifact, prompts, wanted = crossed
     library = library_with(f"{build}-seams")
-    cuts = all_cuts(layers=3)
-    found = play_elsewhere(library, forced_tier(library, tier), artifact, prompts, CROSSED, cuts)
+    environment, cuts = forced_tier(library, tier), all_cuts(layers=3)
+    artifact, prompts, wanted = crossed(weights)
+    found = play_elsewhere(library, environment, artifact, prompts, CROSSED, cuts)
     assert (found.library, found.tier) == (str(library), tier)
-    wrong = [cut for cut, played in zip(cuts, found.played, strict=True) if played != wanted]
+    pairs = zip(cuts, found.played, strict=True)
+    wrong = [cut for cut, played in pairs if played != wanted[: cut.prompts]]
     assert not wrong, f"{len(wrong)} of {len(cuts)}, the first: {wrong[0]}"

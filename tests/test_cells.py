@@ -9,13 +9,7 @@ from pathlib import Path
 
 import dev
 import pytest
-from cell_programs import PROGRAMS, all_cells, artifacts_of, compile_preload, run_cell
-
-
-@pytest.fixture(scope="module")
-def preload(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment that counts every heap allocation of the program."""
-    return {"LD_PRELOAD": str(compile_preload(tmp_path_factory.mktemp("preload")))}
+from cell_programs import PROGRAMS, all_cells, artifacts_of, run_cell
 
 
 @pytest.mark.parametrize(("program", "cell"), list(all_cells()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dev
 import pytest
-from cell_programs import cells_of, compile_preload, run_cell
+from cell_programs import cells_of, run_cell
 from make_checkpoint import FIXTURES, make_quantized
 from schema_fixtures import with_schemas
 from superslm.convert.writer import write_artifact
@@ -37,12 +37,6 @@ def artifacts(
         "cell_damped": [own, scaleless],
         "cell_restore": [own, another, equal],
     }
-
-
-@pytest.fixture(scope="module")
-def preload(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment that counts every heap allocation of the program."""
-    return {"LD_PRELOAD": str(compile_preload(tmp_path_factory.mktemp("preload")))}
 
 
 @pytest.mark.parametrize(("program", "cell"), [(p, c) for p in PROGRAMS for c in cells_of(p)])

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cell_programs import PROGRAMS, artifacts_of, cells_of, compile_preload, run_cell
+from cell_programs import PROGRAMS, artifacts_of, cells_of, run_cell
+from kernel_tiers import TIERS
 from test_adapter import cell_artifacts  # noqa: F401
-from test_axes import TIERS
 from test_cells_schema import PROGRAMS as SCHEMA_PROGRAMS
 from test_cells_schema import artifacts as schema_artifacts  # noqa: F401
 
@@ -28,12 +28,6 @@ def artifacts(
     found = {program: artifacts_of(program, fixture_artifact) for program in PROGRAMS}
     others = {"cell_adapter": cell_artifacts, "cell_cast": [fixture_artifact("cast")]}
     return {**found, **schema_artifacts, **others}
-
-
-@pytest.fixture(scope="module")
-def preload(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment that counts every heap allocation of the program."""
-    return {"LD_PRELOAD": str(compile_preload(tmp_path_factory.mktemp("preload")))}
 
 
 @pytest.mark.parametrize("program", ALL)

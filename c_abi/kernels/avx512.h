@@ -23,8 +23,10 @@ struct MaddDot {
 
 inline __m512i widen_low(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_castsi512_si256(x)); }
 inline __m512i widen_high(__m512i x) { return _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(x, 1)); }
-// Int32 lanes to eight int64 partial sums.
-inline __m512i lanes64(__m512i x) { return _mm512_add_epi64(widen_low(x), widen_high(x)); }
+// Int32 lanes to eight int64 partial sums, without crossing lanes.
+inline __m512i lanes64(__m512i x) {
+  return _mm512_add_epi64(_mm512_srai_epi64(x, 32), _mm512_srai_epi64(_mm512_slli_epi64(x, 32), 32));
+}
 inline __mmask8 mask8(int64_t n) { return n >= 8 ? 0xff : static_cast<__mmask8>((1u << n) - 1); }
 inline __mmask16 mask16(int64_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
 inline __mmask64 mask64(int64_t n) { return n >= 64 ? ~__mmask64{0} : (__mmask64{1} << n) - 1; }

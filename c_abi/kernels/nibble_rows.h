@@ -16,6 +16,9 @@ namespace superslm::kernels {
 
 namespace {
 
+// Bytes; how far ahead of a row's values memory is asked for. The rows of a matrix follow each other.
+constexpr int32_t kAhead = 8192;
+
 template <typename Isa>
 class NibbleRows {
   using Vec = typename Isa::Vec;
@@ -24,7 +27,6 @@ class NibbleRows {
   // so stays below 2^30.
   static constexpr int32_t kHeldBlocks = 320;
   static constexpr int32_t kHalf = kBlock / 2;
-  static constexpr int32_t kAhead = 8192;  // bytes; how far ahead of a row's values memory is asked for
 
   struct Held {
     int8_t low[kHeldBlocks * kBlock], high[kHeldBlocks * kBlock];  // by groups: all first halves, all second

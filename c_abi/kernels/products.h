@@ -64,8 +64,6 @@ class Products {
   // cache level.
   static constexpr int32_t kSpan = 32;
   static constexpr int kMostBlocks = 2048;  // of 65 536 inputs
-  // How far ahead of a row's values memory is asked for; the rows of a matrix follow each other.
-  static constexpr int32_t kAhead = 8192;
 
   // Blocks after which a lane must go to int64: 32 pair sums at 8 bits, 16 at 4 bits.
   static constexpr int chunk_blocks(bool four_bit) { return four_bit ? Isa::kLanes / 2 : Isa::kLanes; }

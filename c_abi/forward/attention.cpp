@@ -79,19 +79,23 @@ struct HeadGroup {
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
 };
 
-// The rows from position on, and a request for the first of those of the page after them: pages lie anywhere,
-// so the processor does not foresee where the next one begins. More at once would hold up the loads of this
-// page.
-kv::Run next_run(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
+// The rows from position on, and where those of the page after them are, if any. The first of these are asked
+// for: pages lie anywhere, so the processor does not foresee where the next one begins. More at once would
+// hold up the loads of this page; the kernels may ask for the others in their own time.
+struct Piece {
+  kv::Run run;
+  const int8_t* next;
+};
+
+Piece next_piece(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
   constexpr size_t kAhead = 2048;
   const kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
   const int64_t after = position + run.count;
-  if (after < end) {
-    const kv::Run following = g.row.kv.run(g.layer_index, kind, g.kv_head, after, end);
-    const size_t bytes = static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim);
-    base::prefetch(reinterpret_cast<const uint8_t*>(following.rows), bytes < kAhead ? bytes : kAhead);
-  }
-  return run;
+  if (after >= end) return {run, nullptr};
+  const kv::Run following = g.row.kv.run(g.layer_index, kind, g.kv_head, after, end);
+  const size_t bytes = static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim);
+  base::prefetch(reinterpret_cast<const uint8_t*>(following.rows), bytes < kAhead ? bytes : kAhead);
+  return {run, following.rows};
 }
 
 // Steps 4 and 5: the scores of every position, run by run. exponents [head_count].
@@ -107,7 +111,8 @@ void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
                                 g.task, queries[i]);
   }
   for (int64_t j = 0; j < end;) {
-    const kv::Run run = next_run(g, kv::kKey, j, end);
+    const auto [run, next] = next_piece(g, kv::kKey, j, end);
+    queries[0].next_keys = next;
     for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.task.score + g.line(i) + j;
     const uint8_t* trig = layer.center ? m.rotary_rows.from(static_cast<size_t>(j) * hd).bytes : nullptr;
     g.engine.kernels->scores(queries, g.head_count, run.rows, trig, run.count, m.head_dim);
@@ -126,7 +131,8 @@ void sum_values(const HeadGroup& g) {
     for (int32_t c = 0; c < hd; ++c) sums[i].sums[c] = 0;
   }
   for (int64_t j = 0; j < end;) {
-    const kv::Run run = next_run(g, kv::kValue, j, end);
+    const auto [run, next] = next_piece(g, kv::kValue, j, end);
+    sums[0].next_values = next;
     for (int32_t i = 0; i < g.head_count; ++i) {
       sums[i].high = s.weight + 2 * g.line(i) + j;
       sums[i].low = sums[i].high + g.engine.model->cap;

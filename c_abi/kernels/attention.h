@@ -15,6 +15,24 @@ namespace superslm::kernels {
 
 namespace {
 
+// Asks for the rows of the next call, a few lines with each piece of the work on these: pages lie anywhere,
+// so the processor does not foresee them, and all at once they would hold up the loads of these rows.
+template <typename Isa>
+class Ahead {
+  static constexpr size_t kLine = 64;
+  const uint8_t* at_;
+  size_t lines_;
+
+ public:
+  Ahead(const int8_t* rows, size_t bytes)
+      : at_(reinterpret_cast<const uint8_t*>(rows)), lines_(rows ? (bytes + kLine - 1) / kLine : 0) {}
+  // Of all lines, the share of one piece of so many.
+  size_t share(size_t pieces) const { return lines_ == 0 ? 0 : (lines_ + pieces - 1) / pieces; }
+  void ask(size_t lines) {
+    for (; lines > 0 && lines_ > 0; --lines, --lines_, at_ += kLine) Isa::prefetch(at_);
+  }
+};
+
 template <typename Isa>
 class Attention {
   using Vec = typename Isa::Vec;
@@ -63,7 +81,10 @@ class Attention {
     if (trig) split_centers(queries, query_count, head_dim, planes);
     int16_t key[kTogether][kMostChannels];
     const size_t hd = static_cast<size_t>(head_dim);
+    Ahead<Isa> ahead(queries[0].next_keys, static_cast<size_t>(count) * hd);
+    const size_t share = ahead.share(static_cast<size_t>((count + kTogether - 1) / kTogether));
     for (int64_t j = 0; j < count; j += kTogether) {
+      ahead.ask(share);
       const int64_t n = count - j < kTogether ? count - j : kTogether;
       const int16_t *key_rows[kTogether], *trig_rows[kTogether];
       for (int p = 0; p < kTogether; ++p) {  // the last one again where there are fewer
@@ -141,10 +162,14 @@ class Attention {
   static void values(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,
                      int32_t head_dim) {
     if (head_dim % Isa::kLanes != 0) return scalar::values(sums, sum_count, values, count, head_dim);
+    Ahead<Isa> ahead(sums[0].next_values, static_cast<size_t>(count) * static_cast<size_t>(head_dim));
+    const size_t share =
+        ahead.share(static_cast<size_t>(sum_count) * static_cast<size_t>(head_dim / Isa::kLanes));
     for (int64_t j = 0; j < count; j += 512) {  // an int32 lane holds 512 positions
       const int64_t n = count - j < 512 ? count - j : 512;
       for (int32_t h = 0; h < sum_count; ++h) {
         for (int32_t c = 0; c < head_dim; c += Isa::kLanes) {
+          ahead.ask(share);
           value_tile(sums[h], j, values + j * head_dim, n, head_dim, c);
         }
       }

@@ -48,6 +48,8 @@ struct Query {
   int32_t shift;          // of the score: F - Fm
   int32_t center_shift;   // of the add-back: FD - Fm
   int64_t* scores;        // one per position
+  // Of the first query: the keys of the next call, or null. A hint.
+  const int8_t* next_keys = nullptr;
 };
 
 // Softmax weights 0 .. 2^30 in two planes of 15 bits, high * 2^15 + low, and the sums they go to.
@@ -55,6 +57,8 @@ struct ValueSum {
   const int16_t* high;  // one per position
   const int16_t* low;
   int64_t* sums;  // [head_dim], added to
+  // Of the first sum: the values of the next call, or null. A hint.
+  const int8_t* next_values = nullptr;
 };
 
 struct Kernels {

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +18,7 @@ import pytest
 C_SOURCES = Path(__file__).resolve().parent / "c"
 WINE_FOLDER = "/usr/lib/wine"  # Debian's package wine64 puts nothing on PATH
 ARM_SYSROOT = "/usr/aarch64-linux-gnu"
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
 def need(program: str, package: str, places: str = "") -> str:
@@ -26,6 +27,14 @@ def need(program: str, package: str, places: str = "") -> str:
     if not found:
         (pytest.fail if dev.STRICT else pytest.skip)(f"{program} was not found: apt install {package}")
     return found
+
+
+def built(variant: str) -> Path:
+    """The library of a variant of tools/dev.py. Skips the test without its compilers, or fails it; see `need`."""
+    for compiler in dev.VARIANTS[variant][:2]:
+        if compiler:
+            need(compiler, compiler.replace("++", ""))
+    return dev.build(variant)
 
 
 def run(command: list[str], env: Mapping[str, str] | None = None) -> str:
@@ -73,6 +82,19 @@ class Wine:
     def close(self) -> None:
         """Ends the processes of this prefix."""
         subprocess.run([self.server, "-k"], env={**os.environ, **self.env}, check=False)
+
+
+def states_here(folder: Path, library: Path, artifact: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """What engine_golden prints on this machine, layer by layer and in chunks, for others to print as well.
+
+    Yields:
+        arguments of engine_golden; its lines (digests of residuals, K, V and logits, and the tokens) but the last,
+        which names the tier.
+    """
+    program = build_program(folder, "engine_golden", library, os.environ.get("CXX", "c++"))
+    for how in ("decode", "4", "11"):
+        words = [str(artifact), how, *map(str, PROMPT)]
+        yield words, run([str(program), *words]).splitlines()[:-1]
 
 
 def check_golden(golden: SimpleNamespace, printed: str, tier: str) -> None:

@@ -8,8 +8,6 @@ Needs Debian's packages g++-aarch64-linux-gnu and qemu-user.
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +16,12 @@ import check_no_float
 import dev
 import pytest
 from cell_programs import artifacts_of
-from platform_support import build_program, check_golden, emulated, need
+from platform_support import build_program, check_golden, emulated, need, states_here
 from test_abi_tiers import weak_symbols
 from test_golden import golden  # noqa: F401
 
 TIERS = ("scalar", "neon", "neon_dotprod")
 BEST = {"cortex-a53": "neon", "cortex-a76": "neon_dotprod"}  # processor -> the tier that dispatch must choose
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +59,8 @@ def test_both_architectures_compute_the_same_states(
     tmp_path: Path,
 ) -> None:
     """Digests of residuals, K, V and logits, and the tokens: layer by layer and in chunks, on every ARM tier."""
-    artifact = fixture_artifact(fixture, weights)
-    native = build_program(tmp_path, "engine_golden", test_library_path, os.environ.get("CXX", "c++"))
     program = arm_program("engine_golden")
-    for how in ("decode", "4", "11"):
-        words = [str(artifact), how, *map(str, PROMPT)]
-        done = subprocess.run([str(native), *words], capture_output=True, text=True, check=True)
-        *wanted, _ = done.stdout.splitlines()
+    for words, wanted in states_here(tmp_path, test_library_path, fixture_artifact(fixture, weights)):
         for processor, best in BEST.items():
             assert emulated(processor, program, *words).splitlines() == [*wanted, f"tier {best}"]
         scalar = emulated("cortex-a53", program, *words, env={"SSLM_FORCE_TIER": "scalar"})

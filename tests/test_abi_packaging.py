@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,6 +15,7 @@ from pathlib import Path
 import dev
 import pytest
 from doc_blocks import Block, all_blocks, commands
+from platform_support import need
 
 CONSUMER = Path(__file__).resolve().parent / "consumer"
 
@@ -81,8 +81,7 @@ def build_consumer(cmake_dir: Path, folder: Path) -> None:
 
 def pkg_config_consumer(folder: Path, pkgconfig_dir: Path, library_dir: Path) -> None:
     """Compiles and runs the consumer with what pkg-config says."""
-    if not shutil.which("pkg-config"):
-        pytest.fail("pkg-config is not installed")
+    need("pkg-config", "pkg-config")
     env = {"PKG_CONFIG_PATH": str(pkgconfig_dir)}
     assert run("pkg-config", "--modversion", "superslm", env=env).startswith("1.")
     flags = run("pkg-config", "--cflags", "--libs", "superslm", env=env).split()
@@ -151,6 +150,8 @@ def test_the_pages_compile_hosts_against_the_wheel(
     block: Block, installed: Callable[[str], str], smollm2_golden: Path, tmp_path: Path
 ) -> None:
     """The lines as they stand, in a folder that has the model, the sources they name and nothing else."""
+    if "pkg-config" in block.text:
+        need("pkg-config", "pkg-config")
     package = Path(installed("superslm.__file__")).parent
     (tmp_path / "host.c").write_text((dev.ROOT / "examples/readme_host.c").read_text())
     (tmp_path / "game.c").write_text((CONSUMER / "consumer.c").read_text())

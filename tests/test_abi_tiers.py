@@ -11,9 +11,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import dev
 import pytest
 from kernel_tiers import TIERS
+from platform_support import built
 
 OWN_INSTRUCTIONS = (*TIERS[2:], "neon_dotprod")
 
@@ -29,7 +29,7 @@ def weak_symbols(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("variant", ["gcc", "clang", "gcc-O0"])
 def test_no_tier_shares_a_function_with_other_objects(variant: str) -> None:
-    folder = dev.build(variant).parent
+    folder = built(variant).parent
     symbols = {path: weak_symbols(path) for path in folder.rglob("*.o")}
     tiers = [
         path

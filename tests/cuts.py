@@ -43,12 +43,11 @@ class Hook:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the work is cut, and how much of it there is."""
+    """How the work is cut."""
 
     hook: Hook = Hook()
     layers: int = 0  # of each decode call; 0: all
     batch: int = 1  # sequences of a decode call
-    prompts: int = 1  # the first ones play
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,10 @@ class Space(Closable):
 
 
 def play(model: Model, prompts: Seq[Seq[int]], count: int, cuts: Seq[Cut]) -> list[list[Played]]:
-    """Plays `count` tokens after each prompt that a cut plays. The prompts are prefilled once for each hook."""
+    """Plays `count` tokens after each of the first prompts, as many as a cut's batch holds.
+
+    They are prefilled once for each hook.
+    """
     played = []
     budgets = [len(prompt) + count - 1 for prompt in prompts]
     pages = sum(map(model.pages_for, budgets)) + model.pages_for(max(budgets))  # one more for _row_behind
@@ -103,16 +105,8 @@ def play(model: Model, prompts: Seq[Seq[int]], count: int, cuts: Seq[Cut]) -> li
             alike = list(group)
             batch, chunk = max(cut.batch for cut in alike), max(map(len, prompts))
             with Space(model, hook, batch, chunk) as space:
-                most = max(cut.prompts for cut in alike)
-                starts = [_start(pool, space, prompt, count) for prompt in prompts[:most]]
-                for cut in alike:
-                    played.append(
-                        [
-                            one
-                            for first in range(0, cut.prompts, cut.batch)
-                            for one in _go_on(pool, space, starts[first : first + cut.batch], count, cut)
-                        ]
-                    )
+                starts = [_start(pool, space, prompt, count) for prompt in prompts[:batch]]
+                played += [_go_on(pool, space, starts[: cut.batch], count, cut.layers) for cut in alike]
                 assert (space.runs > 0) == (hook.tasks > 1)
     return played
 
@@ -124,10 +118,10 @@ def _start(pool: Any, space: Space, prompt: Seq[int], count: int) -> bytes:
         return sequence.save()
 
 
-def _go_on(pool: Any, space: Any, starts: Seq[bytes], count: int, cut: Cut) -> list[Played]:
-    """Decodes `count` tokens of all sequences together."""
+def _go_on(pool: Any, space: Space, starts: Seq[bytes], count: int, layer_budget: int) -> list[Played]:
+    """Decodes `count` tokens of all sequences together, in slices of `layer_budget` layers, 0: all."""
     model, layers = pool.model, pool.model.info.layers
-    budget = cut.layers or layers
+    budget = layer_budget or layers
     sequences = [pool.restore(start) for start in starts]
     digests = [hashlib.sha256() for _ in starts]
     tokens: list[list[int]] = [[] for _ in starts]

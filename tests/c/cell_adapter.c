@@ -324,7 +324,7 @@ static void a_covering_workspace_leaves_the_heap_alone_with_adapters_too(void) {
   for (i = 0; i < 2; ++i) OK(sslm_prefill(model, seqs[i], tokens, 12, 12, SSLM_SPAN_PROMPT, ws, &consumed));
   for (i = 0; i < 4; ++i) {
     sslm_decode_params params = {0};
-    params.layer_budget = 2;
+    params.layer_budget = info_of(model).layers;
     OK(sslm_decode_step(model, seqs, 2, &params, ws, out));
     OK(sslm_seq_set_adapter(seqs[i % 2], i < 2 ? NULL : adapters[i % 2]));
   }

@@ -78,7 +78,7 @@ class Bench:
         """The target's program, compiled when a source or the library is newer."""
         program = self.folder / f"fuzz_{target.name}"
         sources = [SOURCES / name for name in (f"fuzz_{target.name}.cpp", *target.others)]
-        inputs = [*sources, *SOURCES.glob("*.h"), self.library]
+        inputs = [*sources, *SOURCES.glob("*.h"), *(dev.ROOT / "tests/c").glob("*.h"), self.library]
         if not program.is_file() or program.stat().st_mtime < max(f.stat().st_mtime for f in inputs):
             compiler = ["clang++-19", "-std=c++20", "-O1", "-g", "-DSUPERSLM_TEST_SEAMS=1"]
             flags = [f"-fsanitize={self.sanitizers}", "-fno-sanitize-recover=all"]

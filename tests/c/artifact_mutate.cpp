@@ -12,10 +12,10 @@
 
 #include "artifact/adapter_reader.h"
 #include "artifact/container.h"
-#include "artifact/digests.h"
 #include "artifact/reader.h"
 #include "artifact_forward.h"
 #include "base/memory.h"
+#include "mutation.h"
 
 namespace {
 
@@ -111,59 +111,10 @@ Map map_of(const Bytes& file) {
   return map;
 }
 
-void repair_digests(Bytes file) {
-  if (file.size < artifact::kModelStart) return;
-  size_t count = load_le<uint32_t>(file.data + 24), model = 0;
-  if (count > 28) count = 28;
-  uint64_t end = artifact::kModelStart;
-  while (model < count) {
-    const uint8_t* entry = file.data + 128 + 32 * model;
-    bool known = false;
-    for (const char* id : {"CONF", "LAYR", "BASE", "TENS", "DATA", "TOKN", "DGC1"})
-      known = known || std::memcmp(entry, id, 4) == 0;
-    if (!known) break;
-    end = load_le<uint64_t>(entry + 8) + load_le<uint64_t>(entry + 16);
-    ++model;
-  }
-  if (end < artifact::kModelStart || end > file.size) end = file.size;
-  const artifact::Span entries{file.data + 128, 32 * model};
-  artifact::Digests d = artifact::compute_digests(file.data, file.size, entries, static_cast<size_t>(end));
-  std::memcpy(file.data + 64, d.model.bytes, 32);
-  d = artifact::compute_digests(file.data, file.size, entries, static_cast<size_t>(end));
-  std::memcpy(file.data + 32, d.file.bytes, 32);
-}
-
 uint64_t hostile(Random& random, uint64_t old, size_t file_size) {
-  const uint64_t values[] = {0,
-                             1,
-                             2,
-                             old + 1,
-                             old - 1,
-                             old * 2,
-                             uint64_t{0} - old,
-                             31,
-                             63,
-                             64,
-                             65,
-                             1 << 15,
-                             1 << 23,
-                             (1 << 23) + 1,
-                             1 << 30,
-                             0x40000001,
-                             0x7fffffff,
-                             0x80000000,
-                             0xffffffff,
-                             0xfffffffe,
-                             uint64_t{1} << 32,
-                             UINT64_MAX,
-                             UINT64_MAX - 63,
-                             uint64_t{1} << 63,
-                             INT64_MAX,
-                             file_size,
-                             file_size - 1,
-                             old + 64,
-                             old ^ uint64_t{1} << random.below(64)};
-  return values[random.below(sizeof(values) / sizeof(values[0]))];
+  const size_t choice = random.below(test::kHostileNumbers + 2);
+  if (choice < test::kHostileNumbers) return test::hostile_number(choice, old, file_size);
+  return choice == test::kHostileNumbers ? 0xfffffffe : old ^ uint64_t { 1 } << random.below(64);
 }
 
 // Replaces a number of 2, 4 or 8 bytes at a multiple of its size inside a region.
@@ -263,7 +214,7 @@ Bytes mutate(Random& random, const Bytes& original, const Map& map) {
     }
   }
   if (kind >= 18) file = resize(random, file, map);
-  if (random.below(32) != 0) repair_digests(file);
+  if (random.below(32) != 0) test::repair_digests(file.data, file.size);
   return file;
 }
 

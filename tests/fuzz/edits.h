@@ -6,9 +6,9 @@
 #pragma once
 
 #include "artifact/container.h"
-#include "artifact/digests.h"
 #include "artifact/sha256.h"
 #include "fuzz.h"
+#include "mutation.h"
 
 namespace superslm::fuzz {
 
@@ -50,37 +50,8 @@ struct Parts {
 
 // A number that checks like to stumble over, or one from the input.
 inline uint64_t hostile(Input& in, uint64_t old, uint64_t size) {
-  const uint64_t values[] = {0,
-                             1,
-                             2,
-                             old + 1,
-                             old - 1,
-                             old * 2,
-                             uint64_t{0} - old,
-                             31,
-                             63,
-                             64,
-                             65,
-                             1 << 15,
-                             1 << 23,
-                             (1 << 23) + 1,
-                             1 << 30,
-                             0x40000001,
-                             0x7fffffff,
-                             0x80000000,
-                             0xffffffff,
-                             uint64_t{1} << 32,
-                             UINT64_MAX,
-                             UINT64_MAX - 63,
-                             uint64_t{1} << 63,
-                             INT64_MAX,
-                             size,
-                             size - 1,
-                             old + 64,
-                             old - 64};
-  constexpr size_t kCount = sizeof(values) / sizeof(values[0]);
   const uint8_t choice = in.byte();
-  if (choice < 2 * kCount) return values[choice % kCount];
+  if (choice < 2 * test::kHostileNumbers) return test::hostile_number(choice, old, size);
   if (choice < 96) return old ^ uint64_t { 1 } << (in.byte() % 64);
   return choice < 128 ? in.byte() : in.word();
 }
@@ -104,7 +75,7 @@ class Editor {
     if (schema_digests_) repair_schemas();
     Bytes file = put_together();
     for (Input late : late_) edit_file(late, file);
-    if (file_digests_) repair_digests(file);
+    if (file_digests_) test::repair_digests(file.data(), file.size());
     return file;
   }
 
@@ -285,28 +256,6 @@ class Editor {
       std::memcpy(entry + 16, digest.bytes, 32);
       at = accepting_at + accepting;
     }
-  }
-
-  static void repair_digests(Bytes& file) {
-    if (file.size() < artifact::kModelStart) return;
-    const uint32_t count = load<uint32_t>(file.data() + 24) < 28 ? load<uint32_t>(file.data() + 24) : 28;
-    uint64_t end = artifact::kModelStart;
-    size_t named = 0;
-    for (; named < count; ++named) {
-      const uint8_t* entry = file.data() + 128 + 32 * named;
-      bool known = false;
-      for (const char* id : {"CONF", "LAYR", "BASE", "TENS", "DATA", "TOKN", "DGC1"})
-        known = known || std::memcmp(entry, id, 4) == 0;
-      if (!known) break;
-      end = load<uint64_t>(entry + 8) + load<uint64_t>(entry + 16);
-    }
-    if (end < artifact::kModelStart || end > file.size()) end = file.size();
-    const artifact::Span entries{file.data() + 128, 32 * named};
-    artifact::Digests d =
-        artifact::compute_digests(file.data(), file.size(), entries, static_cast<size_t>(end));
-    std::memcpy(file.data() + 64, d.model.bytes, 32);
-    d = artifact::compute_digests(file.data(), file.size(), entries, static_cast<size_t>(end));
-    std::memcpy(file.data() + 32, d.file.bytes, 32);
   }
 
   Parts parts_;

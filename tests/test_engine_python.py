@@ -7,6 +7,7 @@ from __future__ import annotations
 import doctest
 import gc
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,16 @@ def test_a_model_may_live_in_bytes(library_path: Path, fixture_artifact: Callabl
 
     with Model.from_bytes(fixture_artifact("deep").read_bytes()) as model, model.pool() as pool:
         assert len(twin(pool, PROMPT, 3)) == 3
+
+
+def test_a_loaded_model_keeps_no_file_open(library_path: Path, fixture_artifact: Callable[..., Path]) -> None:
+    """Before Python 3.13 its mapping has a file descriptor of its own."""
+    from superslm import Model
+
+    path = fixture_artifact("deep").resolve()
+    with Model.load(path):
+        links = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    assert links.count(path) == (0 if sys.version_info >= (3, 13) else 1)
 
 
 def test_closing_in_the_wrong_order_says_what_to_close_first(model: Any, pool: Any) -> None:

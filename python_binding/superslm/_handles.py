@@ -6,20 +6,34 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from superslm import _abi
 from superslm._library import check
 
 Tokens = Sequence[int] | np.ndarray
+
+# Before Python 3.13 a mapping keeps a file descriptor of its own.
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
 
 
 def address_of(array: np.ndarray) -> int:
     """Where the elements of an array begin."""
     return int(array.ctypes.data)
+
+
+def mapped_file(path: str | os.PathLike[str], verb: str) -> np.ndarray:
+    """The bytes of a file, uint8 and mapped read-only; refuses an empty file in the name of `verb`."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            check(_abi.Status.SSLM_ARTIFACT_REJECTED, verb, f"{path}: the file is empty")
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_UNTRACKED), np.uint8)
 
 
 def token_ids(tokens: Tokens) -> np.ndarray:

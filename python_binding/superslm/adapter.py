@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from superslm import _abi
-from superslm._handles import Closable, Handle, address_of
+from superslm._handles import Closable, Handle, address_of, mapped_file
 from superslm._library import check
 
 if TYPE_CHECKING:
@@ -45,11 +44,7 @@ class Adapter(Closable):
             AdapterModelMismatch: it was made for another base.
             OSError: it cannot be read.
         """
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                check(_abi.Status.SSLM_ARTIFACT_REJECTED, "sslm_adapter_map", f"{path}: the file is empty")
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(model, np.frombuffer(mapping, np.uint8), str(path))
+        return cls(model, mapped_file(path, "sslm_adapter_map"), str(path))
 
     @property
     def residency(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import mmap
 import os
 import threading
 from collections.abc import Callable
@@ -21,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from superslm import _abi
-from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
+from superslm._handles import (
+    Buffer,
+    Closable,
+    Handle,
+    Tokens,
+    address_of,
+    int32_pointer,
+    mapped_file,
+    token_ids,
+)
 from superslm._library import check, library
 from superslm.selection import Damped, Sampling, SamplingArray, Selection, damped_params
 
@@ -99,11 +107,7 @@ class Model(Closable):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
         """Maps the artifact at `path` read-only. Raises `ArtifactRejected` with the reason, or OSError."""
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                check(_abi.Status.SSLM_ARTIFACT_REJECTED, "sslm_model_map", f"{path}: the file is empty")
-            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(np.frombuffer(mapping, np.uint8), str(path))
+        return cls(mapped_file(path, "sslm_model_map"), str(path))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Model:

@@ -21,6 +21,9 @@ using kernels::kTileRows;
 
 constexpr int32_t kAdapterExponent = 16;  // QA
 constexpr int64_t kBytesPerTask = 262144;
+// While a tile is finished no kernel asks for weights: bytes beyond those that were asked for with its
+// products.
+constexpr size_t kBytesBetweenTiles = 256;
 
 // The exponent of the row multiplier: E + Qin - sh - Qout - 4.
 int32_t lin_shift(int32_t exponent, int32_t in_exponent, int32_t shift, int32_t out_exponent) {
@@ -37,15 +40,19 @@ int16_t* low_rank_of(const Scratch& s, int32_t row, int32_t target) {
   return s.low_rank + (static_cast<size_t>(row) * 2 + target) * kMaxRank;
 }
 
-kernels::LowRankRows low_rank_rows(const TiledMatrix& m) {
-  return {m.values, m.scales, m.multipliers.bytes, m.pairs()};
+kernels::LowRankRows low_rank_rows(const TiledMatrix& m, const uint8_t* ahead = nullptr) {
+  return {m.values, m.scales, m.multipliers.bytes, m.pairs(), ahead};
 }
 
-// t = sat32(LIN(a, A)), quantised for B: the small half of an adapter, always on the calling thread.
-void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t row, const LoraPair& pair) {
+// t = sat32(LIN(a, A)), quantised for B: the small half of an adapter, always on the calling thread. Memory
+// does not rest meanwhile: the base's first rows are asked for, from byte `asked` on.
+void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t row, const LoraPair& pair,
+                     size_t& asked) {
   const Scratch& s = engine.scratch;
   const kernels::Kernels& k = *engine.kernels;
   const int16_t* x = s.activation + static_cast<size_t>(row) * static_cast<size_t>(s.activation_stride);
+  const Matrix& base = *group.targets[0].matrix;
+  const size_t base_bytes = static_cast<size_t>(base.rows) * weight_rows(base, 0).value_stride;
   const int32_t rank = pair.a.rows;
   const int32_t shift =
       lin_shift(pair.a.exponent, group.in_exponent, s.activation_shift[row], kAdapterExponent);
@@ -53,7 +60,9 @@ void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t
   for (int32_t r = 0; r < rank; r += kTileRows) {
     const int32_t n = rank - r < kTileRows ? rank - r : kTileRows;
     int64_t y[kTileRows] = {};
-    k.add_low_rank(low_rank_rows(pair.a), r, n, x, shift, y);
+    const uint8_t* ahead = asked < base_bytes ? base.values + asked : nullptr;
+    k.add_low_rank(low_rank_rows(pair.a, ahead), r, n, x, shift, y);
+    asked += static_cast<size_t>(n) * static_cast<size_t>(pair.a.pairs());
     k.saturate(y, nullptr, n, t + r);
   }
   int16_t* b = low_rank_of(s, row, target);
@@ -62,24 +71,28 @@ void prepare_adapter(Engine& engine, const Group& group, int32_t target, int32_t
 }
 
 // A is read in short pieces that no processor foresees: the last tiles of a group ask, part by part, for
-// those of the group behind it. `row` is an activation row, `left` the weight rows from this tile to the end.
+// those of the group behind it, because processors drop requests of a long burst. `row` is an activation row,
+// `left` the weight rows from this tile to the end.
 void prefetch_next(const Engine& engine, const Group& group, int32_t layer_index, int32_t row, int32_t left) {
-  constexpr int32_t kParts = 8;
+  constexpr int32_t kMostParts = 16;
   const artifact::AdapterView* adapter = engine.scratch.row[row].adapter;
   const Target& target = group.targets[group.target_count - 1];
-  if (adapter == nullptr || left > kParts * kTileRows || target.projection == artifact::kProjectionCount)
-    return;
+  if (adapter == nullptr || target.projection == artifact::kProjectionCount) return;
+  const int32_t tiles = (target.matrix->rows + kTileRows - 1) / kTileRows;
+  const int32_t parts = tiles < kMostParts ? tiles : kMostParts, part = (left - 1) / kTileRows;
   const bool wraps = target.projection == artifact::kDown;
   const int32_t layer = layer_index + wraps, first = wraps ? artifact::kQ : target.projection + 1;
-  if (layer >= engine.model->layer_count) return;
+  if (part >= parts || layer >= engine.model->layer_count) return;
   const int32_t end = first + (first == artifact::kK || first == artifact::kGate ? 2 : 1);
-  const size_t part = static_cast<size_t>((left - 1) / kTileRows);
   for (int32_t p = first; p < end; ++p) {
     const TiledMatrix& a = adapter->layers[layer].pairs[p].a;
     if (!a) continue;
-    const size_t step = static_cast<size_t>(a.lanes()) * static_cast<size_t>(a.pairs()) / kParts * 2;
-    base::prefetch(a.values + part * step, step);
-    if (part == 0) base::prefetch(a.scales, static_cast<size_t>(a.lanes()) * static_cast<size_t>(a.blocks()));
+    const size_t lanes = static_cast<size_t>(a.lanes()), bytes = 2 * lanes * static_cast<size_t>(a.pairs());
+    const size_t step = (bytes / static_cast<size_t>(parts) + 63) / 64 * 64;
+    base::prefetch(a.values + static_cast<size_t>(part) * step, step);
+    if (part != 0) continue;
+    base::prefetch(a.scales, lanes * static_cast<size_t>(a.blocks()));
+    base::prefetch(a.multipliers.bytes, static_cast<size_t>(a.rows) * sizeof(int32_t));
   }
 }
 
@@ -175,6 +188,7 @@ void project_rows(const Engine& engine, const Group& group, int32_t layer_index,
   for (int32_t r = begin; r < end; r += kTileRows) {
     const int32_t n = end - r < kTileRows ? end - r : kTileRows;
     const kernels::WeightRows w = weight_rows(m, r);
+    const size_t tile_bytes = static_cast<size_t>(n) * w.value_stride;
     for (int32_t row = group.first_row; row < group.end_row; row += step) {
       const int32_t count = group.end_row - row < step ? group.end_row - row : step;
       const Activations x{s.activation + static_cast<size_t>(row) * stride, stride, count};
@@ -184,6 +198,7 @@ void project_rows(const Engine& engine, const Group& group, int32_t layer_index,
           prefetch_next(engine, group, layer_index, row + t, m.rows - r);
       }
       engine.kernels->products(w, n, x, acc, kTileRows, panel ? own->panel : nullptr);
+      if (!panel) base::prefetch(w.values + tile_bytes + kernels::kWeightsAhead, kBytesBetweenTiles);
       for (int32_t t = 0; t < count; ++t) {
         finish_tile(engine, group, layer_index, target_index, row + t, r, n,
                     acc + static_cast<size_t>(t) * kTileRows);
@@ -254,12 +269,13 @@ bool project(Engine& engine, const Group& group, int32_t layer_index, Hook hook)
   Scratch& s = engine.scratch;
   int64_t total = 0;
   for (int32_t i = 0; i < group.target_count; ++i) total += group.targets[i].matrix->rows;
+  size_t asked = 0;
   for (int32_t row = group.first_row; row < group.end_row; ++row) {
     s.clipped[row].store(0, std::memory_order_relaxed);
     s.best[row].store(0, std::memory_order_relaxed);
     for (int32_t i = 0; i < group.target_count; ++i) {
       const LoraPair* pair = pair_of(s.row[row], layer_index, group.targets[i].projection);
-      if (pair) prepare_adapter(engine, group, i, row, *pair);
+      if (pair) prepare_adapter(engine, group, i, row, *pair, asked);
     }
   }
   if (hook != Hook::kUnused && engine.parallel.active()) {

@@ -209,48 +209,107 @@ inline uint32_t avx512_add(const int64_t* y, int32_t rows, int32_t* x) {
 
 // A vector holds a tile; whole multiplications of a low-rank factor stay in registers.
 template <typename Isa>
-void avx512_add_low_rank(const LowRankRows& m, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
-                         int64_t* y) {
-  constexpr int32_t kBlockPairs = kBlock / 2;
-  if (first % kLowRankTile != 0) return LowRank<Isa, avx512_scale>::add(m, first, rows, b, shift, y);
-  const Rounding sixteenth(4), last(shift);
-  const size_t tile = static_cast<size_t>(first / kLowRankTile), pairs = static_cast<size_t>(m.pairs);
-  const uint8_t* values = m.values + tile * pairs * 2 * kLowRankTile;
-  const uint8_t* scales = m.scales + tile * ((pairs + kBlockPairs - 1) / kBlockPairs) * kLowRankTile;
-  const auto finish = [&](__m512i acc, int32_t r) {
-    const Part k{mask8(rows - r)};
-    const __m512i w = load32(at32(m.multipliers, first + r), k);
-    const __m512i part = last(_mm512_mullo_epi64(sixteenth(acc), w));
-    store64(y + r, _mm512_add_epi64(part, load64(y + r, k)), k);
-  };
-  for (int32_t r = 0; r < rows; r += kLowRankTile) {
-    __m512i low = Isa::zero(), high = Isa::zero();
-    for (int32_t begin = 0; begin < m.pairs; begin += kBlockPairs, scales += kLowRankTile) {
-      const int32_t end = m.pairs - begin < kBlockPairs ? m.pairs : begin + kBlockPairs;
-      __m512i sum = Isa::zero();
-      const auto step = [&](int32_t p) {
-        uint32_t pair;
-        std::memcpy(&pair, b + 2 * p, sizeof(pair));
-        sum = Isa::dot(sum, Isa::widen(values), Isa::spread(pair));
-        values += 2 * kLowRankTile;
-      };
-      // The usual lengths unroll.
-      if (end - begin == kBlockPairs) {
-        for (int32_t i = 0; i < kBlockPairs; ++i) step(begin + i);
-      } else if (end - begin == kBlockPairs / 2) {
-        for (int32_t i = 0; i < kBlockPairs / 2; ++i) step(begin + i);
-      } else {
-        for (int32_t p = begin; p < end; ++p) step(p);
-      }
-      const __m128i s = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
-      sum = _mm512_mullo_epi32(sum, _mm512_cvtepu8_epi32(s));
-      low = _mm512_add_epi64(low, widen_low(sum));
-      high = _mm512_add_epi64(high, widen_high(sum));
+class Avx512LowRank {
+  static constexpr int32_t kBlockPairs = kBlock / 2;
+
+  const LowRankRows& m_;
+  const int32_t first_, rows_;
+  const int16_t* const b_;
+  const Rounding last_;
+  int64_t* const y_;
+
+  // y += rsh(part * W, shift) for rows r .. r + 7, as far as they exist.
+  template <bool kNarrow>
+  void finish8(__m512i part, int32_t r) const {
+    const auto add = [&](auto k) {
+      const __m512i w = load32(at32(m_.multipliers, first_ + r), k);
+      const __m512i product = kNarrow ? _mm512_mul_epi32(part, w) : _mm512_mullo_epi64(part, w);
+      store64(y_ + r, _mm512_add_epi64(last_(product), load64(y_ + r, k)), k);
+    };
+    if (rows_ - r >= 8) {
+      add(Whole{});
+    } else if (rows_ > r) {
+      add(Part{mask8(rows_ - r)});
     }
-    finish(low, r);
-    if (r + 8 < rows) finish(high, r + 8);
   }
-}
+
+  __m512i pair(int32_t p) const {
+    uint32_t x;
+    std::memcpy(&x, b_ + 2 * p, sizeof(x));
+    return Isa::spread(x);
+  }
+  static __m512i scale(__m512i sum, const uint8_t* scales) {
+    const __m128i s = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+    return _mm512_mullo_epi32(sum, _mm512_cvtepu8_epi32(s));
+  }
+
+  // Rows of one block at most: the inputs stay in registers for all tiles, and sums fit int32 to the end.
+  template <int32_t kPairs>
+  void short_rows(const uint8_t* values, const uint8_t* scales) const {
+    __m512i a[kPairs];
+    for (int32_t p = 0; p < kPairs; ++p) a[p] = pair(p);
+    const __m512i half = _mm512_set1_epi32(8);
+    for (int32_t r = 0; r < rows_; r += kLowRankTile, scales += kLowRankTile) {
+      __m512i sum = Isa::zero();
+      for (int32_t p = 0; p < kPairs; ++p, values += 2 * kLowRankTile)
+        sum = Isa::dot(sum, Isa::widen(values), a[p]);
+      const __m512i part = _mm512_srai_epi32(_mm512_add_epi32(scale(sum, scales), half), 4);
+      finish8<true>(widen_low(part), r);
+      finish8<true>(widen_high(part), r + 8);
+    }
+  }
+
+  void long_rows(const uint8_t* values, const uint8_t* scales) const {
+    const Rounding sixteenth(4);
+    const uint8_t* ahead = m_.ahead;
+    for (int32_t r = 0; r < rows_; r += kLowRankTile) {
+      __m512i low = Isa::zero(), high = Isa::zero();
+      for (int32_t begin = 0; begin < m_.pairs; begin += kBlockPairs, scales += kLowRankTile) {
+        const int32_t n = m_.pairs - begin < kBlockPairs ? m_.pairs - begin : kBlockPairs;
+        __m512i sum = Isa::zero();
+        const auto step = [&](int32_t i) {
+          sum = Isa::dot(sum, Isa::widen(values), pair(begin + i));
+          values += 2 * kLowRankTile;
+        };
+        for (int32_t i = 0; ahead != nullptr && i < n; i += 4, ahead += 64) Isa::prefetch(ahead);
+        if (n == kBlockPairs) {  // the usual length unrolls
+          for (int32_t i = 0; i < kBlockPairs; ++i) step(i);
+        } else {
+          for (int32_t i = 0; i < n; ++i) step(i);
+        }
+        sum = scale(sum, scales);
+        low = _mm512_add_epi64(low, widen_low(sum));
+        high = _mm512_add_epi64(high, widen_high(sum));
+      }
+      finish8<false>(sixteenth(low), r);
+      finish8<false>(sixteenth(high), r + 8);
+    }
+  }
+
+  Avx512LowRank(const LowRankRows& m, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
+                int64_t* y)
+      : m_(m), first_(first), rows_(rows), b_(b), last_(shift), y_(y) {}
+
+ public:
+  static void add(const LowRankRows& m, int32_t first, int32_t rows, const int16_t* b, int32_t shift,
+                  int64_t* y) {
+    if (first % kLowRankTile != 0) return LowRank<Isa, avx512_scale>::add(m, first, rows, b, shift, y);
+    const size_t tile = static_cast<size_t>(first / kLowRankTile), pairs = static_cast<size_t>(m.pairs);
+    const uint8_t* values = m.values + tile * pairs * 2 * kLowRankTile;
+    const uint8_t* scales = m.scales + tile * ((pairs + kBlockPairs - 1) / kBlockPairs) * kLowRankTile;
+    const Avx512LowRank self(m, first, rows, b, shift, y);
+    switch (m.pairs) {  // the usual ranks
+      case 4:
+        return self.template short_rows<4>(values, scales);
+      case 8:
+        return self.template short_rows<8>(values, scales);
+      case 16:
+        return self.template short_rows<16>(values, scales);
+      default:
+        return self.long_rows(values, scales);
+    }
+  }
+};
 
 // ---- Vectors of one row ----
 

@@ -316,7 +316,7 @@ constexpr Kernels avx512_table(const char* name) {
           avx512_scale,
           avx512_saturate,
           avx512_add,
-          avx512_add_low_rank<Avx512Isa<Dot>>,
+          Avx512LowRank<Avx512Isa<Dot>>::add,
           avx512_norm,
           avx512_quantise,
           avx512_rotate,

@@ -13,6 +13,8 @@ constexpr int32_t kBlock = 32;     // inputs of one weight block
 constexpr int32_t kTileRows = 64;  // weight rows of one call of `products`, at most
 constexpr int32_t kFewRows = 8;    // activation rows up to which products needs no panel
 constexpr size_t kPanelElements = size_t{32} * 1024;
+// Bytes; how far ahead of a row's values products asks for memory; the rows of a matrix follow each other.
+constexpr int32_t kWeightsAhead = 8192;
 
 // Consecutive rows of a weight matrix; the format is that of artifact::Matrix.
 struct WeightRows {
@@ -31,7 +33,8 @@ struct LowRankRows {
   const uint8_t* values;  // int8 [tiles][pairs][kLowRankTile][2]
   const uint8_t* scales;  // [tiles][blocks][kLowRankTile]
   const uint8_t* multipliers;
-  int32_t pairs;  // of inputs
+  int32_t pairs;                   // of inputs
+  const uint8_t* ahead = nullptr;  // memory to ask for meanwhile, a line for four pairs of a tile
 };
 
 // 15-bit activation rows, zero-padded to whole blocks.

@@ -29,11 +29,12 @@ class LowRank {
 
   // DOT of all rows of a tile. The sum of a block fits int32 even times its sub-scale.
   static inline void tile(const uint8_t* values, const uint8_t* scales, int32_t pairs, const int16_t* b,
-                          int64_t* acc) {
+                          const uint8_t*& ahead, int64_t* acc) {
     for (int32_t begin = 0; begin < pairs; begin += kBlockPairs, scales += kLowRankTile) {
       const int32_t end = pairs - begin < kBlockPairs ? pairs : begin + kBlockPairs;
       Vec sum[kParts];
       for (int i = 0; i < kParts; ++i) sum[i] = Isa::zero();
+      for (int32_t p = begin; ahead != nullptr && p < end; p += 4, ahead += 64) Isa::prefetch(ahead);
       for (int32_t p = begin; p < end; ++p) {
         uint32_t pair;
         std::memcpy(&pair, b + 2 * p, sizeof(pair));
@@ -54,8 +55,9 @@ class LowRank {
     const int32_t skipped = first % kLowRankTile;
     const size_t pairs = static_cast<size_t>(m.pairs), blocks = (pairs + kBlockPairs - 1) / kBlockPairs;
     size_t t = static_cast<size_t>(first / kLowRankTile);
+    const uint8_t* ahead = m.ahead;
     for (int32_t r = 0; r < skipped + rows; r += kLowRankTile, ++t) {
-      tile(m.values + t * pairs * 2 * kLowRankTile, m.scales + t * blocks * kLowRankTile, m.pairs, b,
+      tile(m.values + t * pairs * 2 * kLowRankTile, m.scales + t * blocks * kLowRankTile, m.pairs, b, ahead,
            acc + r);
     }
     kScale(acc + skipped, m.multipliers + static_cast<size_t>(first) * sizeof(int32_t), rows, shift);

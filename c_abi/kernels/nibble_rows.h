@@ -16,8 +16,7 @@ namespace superslm::kernels {
 
 namespace {
 
-// Bytes; how far ahead of a row's values memory is asked for. The rows of a matrix follow each other.
-constexpr int32_t kAhead = 8192;
+constexpr int32_t kAhead = kWeightsAhead;
 
 template <typename Isa>
 class NibbleRows {

@@ -9,6 +9,7 @@
 #include <wasm_simd128.h>
 
 #include "kernels/attention.h"
+#include "kernels/low_rank.h"
 
 namespace superslm::kernels {
 
@@ -69,6 +70,7 @@ constexpr Kernels table() {
   Kernels k = kScalarTable;
   k.name = "simd128";
   k.products = Products<Simd128Isa>::products;
+  k.add_low_rank = LowRank<Simd128Isa, scalar::scale>::add;
   k.scores = Attention<Simd128Isa>::scores;
   k.values = Attention<Simd128Isa>::values;
   return k;

@@ -142,6 +142,7 @@ def measure_tokens(
                     "cap": model[1],
                     "length": length,
                     "tier": calls[0]["tier"],
+                    "pairs": len(calls[0]["paged"]),
                     "milliseconds": statistics.median(t for c in calls for t in c["contiguous"]) / 1e6,
                     "paged": paged,
                     "again": again,
@@ -269,19 +270,23 @@ def report_tokens(rows: Sequence[dict[str, Any]], title: str) -> list[str]:
     """S1 and S2 in Markdown."""
     lines = [
         f"| {r['model']}, cap {r['cap']:,}, at {r['length']:,}, {r['tier']} | {r['milliseconds']:.1f} | "
-        f"{percent(r['largest'])} | {percent(min(r['again']))} .. {percent(max(r['again']))} | {passes(r)} | "
+        f"{len(r['paged'])} x {r['pairs']} | {percent(r['largest'])} | "
+        f"{percent(min(r['again']))} .. {percent(max(r['again']))} | {passes(r)} | "
         f"{r['load']:.1f}, {100 * r['steal']:.0f} % |"
         for r in rows
     ]
-    return [title, "", *table("| row | ms/token | largest | A/A | <= 5 % | load, steal |", lines)]
+    return [
+        title,
+        "",
+        *table("| row | ms/token | processes x pairs | largest | A/A | <= 5 % | load, steal |", lines),
+    ]
 
 
 def report(figures: dict[str, Any]) -> str:
     """All figures in Markdown."""
-    c = figures["counts"]
     out = [
-        f"Measured {figures['date']} on {figures['machine']}, commit {figures['commit']}: {c['pairs']} pairs in each "
-        f"of {c['processes']} processes. Load is the highest load average beside a row's samples.",
+        f"Measured {figures['date']} on {figures['machine']}, commit {figures['commit']}. Load is the highest load "
+        "average beside a row's samples.",
         "",
     ]
     if "S1" in figures:

@@ -3,7 +3,7 @@
 """A shop that understands its customers: free text in, an order the game can act on out.
 
 superslm schema add model.sslm order=examples/order.json -o shop.sslm
-python structured.py shop.sslm
+python examples/structured.py shop.sslm
 """
 
 import sys

@@ -22,8 +22,9 @@ template <typename Isa>
 class NibbleRows {
   using Vec = typename Isa::Vec;
   static constexpr int32_t kGroup = Isa::kLanes / 8;  // blocks whose nibbles fill a vector
-  // Blocks held at once. A lane of the low plane takes at most 2 * 2 * 15 * 128 * 2 * 255 from a group, and
-  // so stays below 2^30.
+  // Blocks held at once. A lane takes at most 2 * 2 * 15 * 128 * 2 * 255 from a group of the low plane, half
+  // of it from one of the high plane, and 2 * 255 * 32767 from each vector of offsets: below 1.3 * 2^30 even
+  // where a group is one block.
   static constexpr int32_t kHeldBlocks = 320;
   static constexpr int32_t kHalf = kBlock / 2;
 

@@ -10,8 +10,13 @@ function(superslm_set_tier_flags)
   else()
     set(sse41 -msse4.1)
     set(avx2 -mavx2)
-    include(CheckCXXCompilerFlag)
-    check_cxx_compiler_flag(-mavxvnni SUPERSLM_HAS_AVXVNNI)
+    include(CheckCXXSourceCompiles)
+    set(CMAKE_REQUIRED_FLAGS -mavxvnni)
+    check_cxx_source_compiles([[ // a compiler may know it and its assembler not
+      #include <immintrin.h>
+      __m256i f(__m256i a) { return _mm256_dpwssd_avx_epi32(a, a, a); }
+      int main() { return 0; }
+    ]] SUPERSLM_HAS_AVXVNNI)
     set(avxvnni -mavx2)
     if(SUPERSLM_HAS_AVXVNNI)
       list(APPEND avxvnni -mavxvnni)

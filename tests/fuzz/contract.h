@@ -165,6 +165,8 @@ struct Row {
 struct State {
   std::vector<Row> rows;
   int32_t layer = 0;
+  bool begun_adapted = false;  // the token that is being written
+  bool mixed = false;          // some token began with the adapter and ended, after a restore, without it
   bool ready = false;
   int32_t pending = -1;  // also while it is being written
   int schema = kNone;
@@ -251,11 +253,13 @@ struct Context {
         return false;
       }
       holder.map_to(state.length() + 1);
+      state.begun_adapted = adapted;
     }
     state.layer += layers;
     *finishes = state.layer >= kLayers;
     if (!*finishes) return true;
     state.rows.push_back(Row{state.pending, adapted});
+    state.mixed = state.mixed || state.begun_adapted != adapted;
     state.layer = 0;
     state.pending = -1;
     state.ready = true;

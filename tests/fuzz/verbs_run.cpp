@@ -317,10 +317,11 @@ void World::compare_logits(sslm_seq a, sslm_seq b) {
   REQUIRE(std::memcmp(got, want, sizeof(got)) == 0);
 }
 
-// The rows, and where no token is half written the residual, equal those of one whole prefill.
+// The rows, and where no token is half written the residual, equal those of one whole prefill. No prefill
+// gives the row of a token that lost its adapter between two layers.
 void World::compare(Input& in) {
   Seq& seq = pick_seq(in);
-  if (seq.handle == nullptr || seq.model.state.fresh()) return;
+  if (seq.handle == nullptr || seq.model.state.fresh() || seq.model.state.mixed) return;
   const State& state = seq.model.state;
   sslm_seq twin = nullptr;
   REQUIRE_EQ(sslm_seq_create(model_, &twin_pool_, &twin), SSLM_OK);

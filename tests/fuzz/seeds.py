@@ -220,6 +220,18 @@ def stories() -> dict[str, bytes]:
             ("decode", whole, 0, 0),
             ("compare", 0),
         ),
+        "adapter_lost": steps(
+            ("create", 0, PAGES, 11),
+            ("prefill", 0, [1, 2, 3], 0x7C),
+            ("decode", whole, 0, 0),
+            ("set_adapter", 0, 0),
+            ("decode", slice_, 0, 0),
+            ("save", 0, 1),
+            ("restore", 1, 1, BLOCKS, 0),
+            ("decode", whole, 1, 0, 1),
+            ("compare", 0),
+            ("compare", 1),
+        ),
         "damped": steps(
             ("create", 0, PAGES, 11),
             ("prefill", 0, TOKENS[:4], 0x7C),

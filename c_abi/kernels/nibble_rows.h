@@ -16,8 +16,6 @@ namespace superslm::kernels {
 
 namespace {
 
-constexpr int32_t kAhead = kWeightsAhead;
-
 template <typename Isa>
 class NibbleRows {
   using Vec = typename Isa::Vec;
@@ -69,7 +67,7 @@ class NibbleRows {
     int32_t b = 0;
     for (; b + kGroup <= blocks; b += kGroup) {
       const uint8_t* at = values + b * kHalf;
-      Isa::prefetch(at + kAhead);
+      Isa::prefetch(at + kWeightsAhead);
       add_group(Isa::load_nibbles(at, kGroup), Isa::group_scales(scales + 2 * b, kGroup), x.low + b * kBlock,
                 x.high + b * kBlock, sums);
     }
@@ -99,7 +97,7 @@ class NibbleRows {
         const int32_t n = rows - row < 4 ? rows - row : 4;
         for (int32_t r = 0; r < n; ++r) {
           const size_t at = static_cast<size_t>(row + r);
-          Isa::prefetch(scales + at * m.scale_stride + kAhead / 8);
+          Isa::prefetch(scales + at * m.scale_stride + kWeightsAhead / 8);
           lanes[r] = row_lanes(values + at * m.value_stride, scales + at * m.scale_stride, blocks, held);
         }
         int64_t sums[4] = {};

@@ -78,7 +78,7 @@ class Products {
   static inline void spread_scales(const WeightRows& m, int32_t row, int32_t begin, int32_t blocks,
                                    Scales& out) {
     const uint8_t* scales = m.scales + static_cast<size_t>(row) * m.scale_stride;
-    Isa::prefetch(scales + (kFourBit ? 2 * begin : begin / 2) + kAhead / (kFourBit ? 8 : 32));
+    Isa::prefetch(scales + (kFourBit ? 2 * begin : begin / 2) + kWeightsAhead / (kFourBit ? 8 : 32));
     if constexpr (kFourBit) {
       Isa::spread_bytes(scales + 2 * begin, blocks, out.scale, out.offset);
     } else {
@@ -125,8 +125,8 @@ class Products {
     const size_t n = static_cast<size_t>(blocks);
     size_t i = 0;
     for (; i + 4 <= n; i += 4) {
-      Isa::prefetch(values + i * (kFourBit ? 16 : 32) + kAhead);
-      if (!kFourBit) Isa::prefetch(values + i * 32 + 64 + kAhead);
+      Isa::prefetch(values + i * (kFourBit ? 16 : 32) + kWeightsAhead);
+      if (!kFourBit) Isa::prefetch(values + i * 32 + 64 + kWeightsAhead);
       for (size_t u = 0; u < 4; ++u) step(i + u, sum[u]);
     }
     for (; i < n; ++i) step(i, sum[0]);

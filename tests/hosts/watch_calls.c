@@ -3,7 +3,8 @@
 
 /* Preloaded into any host: counts what happens inside prefill and decode that must not happen in a frame.
  * Heap calls, locks of a pool's mutex, and threads created are interposed; at exit the counts go to standard
- * error. */
+ * error. What other threads of the host do meanwhile is their own affair: only a thread inside a call, or
+ * inside a task that the call gave to the host's job system, is watched. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,9 +15,9 @@
 
 #include "superslm/sslm_abi.h"
 
-enum { MAX_POOLS = 16 };
+enum { MAX_POOLS = 16, MAX_HOOKS = 16 };
 
-static atomic_int inside; /* calls of prefill and decode in progress, of any thread */
+static _Thread_local int inside; /* prefill, decode and tasks of theirs in progress on this thread */
 static atomic_long calls, heap_calls, heap_calls_in_all, pool_locks, threads;
 static pthread_mutex_t* _Atomic last_locked; /* of this library's callers, while a pool is being asked */
 static atomic_int asking;
@@ -27,7 +28,7 @@ static atomic_int pool_count;
 
 static void note_heap_call(void) {
   atomic_fetch_add(&heap_calls_in_all, 1);
-  if (atomic_load(&inside) > 0) atomic_fetch_add(&heap_calls, 1);
+  if (inside > 0) atomic_fetch_add(&heap_calls, 1);
 }
 
 extern void* __libc_malloc(size_t size);
@@ -74,7 +75,7 @@ int pthread_mutex_lock(pthread_mutex_t* mutex) {
   static __typeof__(&pthread_mutex_lock) real;
   if (real == NULL) real = REAL(pthread_mutex_lock);
   if (atomic_load(&asking)) atomic_store(&last_locked, mutex);
-  if (atomic_load(&inside) > 0) {
+  if (inside > 0) {
     for (int i = 0; i < atomic_load(&pool_count); ++i) {
       if (pool_mutexes[i] == mutex) atomic_fetch_add(&pool_locks, 1);
     }
@@ -84,7 +85,7 @@ int pthread_mutex_lock(pthread_mutex_t* mutex) {
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                    void* argument) {
-  if (atomic_load(&inside) > 0) atomic_fetch_add(&threads, 1);
+  if (inside > 0) atomic_fetch_add(&threads, 1);
   return REAL(pthread_create)(thread, attributes, start, argument);
 }
 
@@ -114,9 +115,9 @@ sslm_status sslm_decode_step(sslm_model model, sslm_seq* seqs, int32_t n, const 
   static __typeof__(&sslm_decode_step) real;
   if (real == NULL) real = REAL(sslm_decode_step);
   atomic_fetch_add(&calls, 1);
-  atomic_fetch_add(&inside, 1);
+  ++inside;
   const sslm_status status = real(model, seqs, n, params, ws, out);
-  atomic_fetch_sub(&inside, 1);
+  --inside;
   return status;
 }
 
@@ -125,10 +126,47 @@ sslm_status sslm_prefill(sslm_model model, sslm_seq seq, const int32_t* tokens, 
   static __typeof__(&sslm_prefill) real;
   if (real == NULL) real = REAL(sslm_prefill);
   atomic_fetch_add(&calls, 1);
-  atomic_fetch_add(&inside, 1);
+  ++inside;
   const sslm_status status = real(model, seq, tokens, count, chunk, kind, ws, consumed);
-  atomic_fetch_sub(&inside, 1);
+  --inside;
   return status;
+}
+
+/* The host's hook and a task it was given, each behind one that watches the threads it runs on. */
+static struct {
+  sslm_run_tasks_fn run;
+  void* host_ctx;
+} hooks[MAX_HOOKS];
+static atomic_int hook_count;
+
+struct watched_task {
+  sslm_task_fn task;
+  void* task_ctx;
+};
+
+static void run_watched_task(void* watched, int32_t index) {
+  const struct watched_task* task = watched;
+  ++inside;
+  task->task(task->task_ctx, index);
+  --inside;
+}
+
+static void run_watched_hook(void* hook, int32_t count, sslm_task_fn task, void* task_ctx) {
+  const __typeof__(hooks[0])* host = hook;
+  struct watched_task watched = {task, task_ctx};
+  host->run(host->host_ctx, count, run_watched_task, &watched);
+}
+
+sslm_status sslm_workspace_set_parallel_for(sslm_workspace ws, const sslm_parallel_for* pf) {
+  if (pf == NULL || pf->run == NULL) return REAL(sslm_workspace_set_parallel_for)(ws, pf);
+  const int i = atomic_fetch_add(&hook_count, 1);
+  if (i >= MAX_HOOKS) abort();
+  hooks[i].run = pf->run;
+  hooks[i].host_ctx = pf->host_ctx;
+  sslm_parallel_for watched = *pf;
+  watched.run = run_watched_hook;
+  watched.host_ctx = &hooks[i];
+  return REAL(sslm_workspace_set_parallel_for)(ws, &watched);
 }
 
 __attribute__((destructor)) static void report(void) {

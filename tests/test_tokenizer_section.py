@@ -12,6 +12,7 @@ from pathlib import Path
 
 import dev
 import pytest
+from limits import HANG
 from superslm.convert.tokenizer import build_tokenizer, hf_tokenizer
 from tokenizer_corpus import EMOJI, LANGUAGES, byte_strings
 from tokenizer_support import (
@@ -150,7 +151,7 @@ def test_mutated_sections_are_refused_or_harmless(tmp_path: Path, section: bytes
     file.write_bytes(section if name == "small" else family(name).section)
     vocab = 400 if name == "small" else family(name).vocab
     done = subprocess.run(
-        [program, file, str(vocab), str(rounds), "7"], capture_output=True, text=True, timeout=600
+        [program, file, str(vocab), str(rounds), "7"], capture_output=True, text=True, timeout=HANG
     )
     assert done.returncode == 0, done.stderr[-4000:]
     _, accepted, _, refused = done.stdout.split()

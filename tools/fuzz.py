@@ -5,6 +5,7 @@
 
     python tools/fuzz.py --seconds 120               all targets, 120 s in total
     python tools/fuzz.py --target blob --seconds 60  one of them; may be repeated
+    python tools/fuzz.py --seed 1                    the same choices every time, as far as the time allows
     python tools/fuzz.py --target blob --reproduce FILE
     python tools/fuzz.py --checker memory            under the memory sanitizer instead
     python tools/fuzz.py --write-seeds               makes tests/fuzz/seeds/ anew
@@ -62,9 +63,10 @@ TARGETS = (
 class Bench:
     """The targets built for one checker, their artifacts and corpora."""
 
-    def __init__(self, checker: str) -> None:
+    def __init__(self, checker: str, seed: int = 0) -> None:
+        """`seed`: of the fuzzer's choices; 0 is another one in every run."""
         self.variant, self.sanitizers = CHECKERS[checker]
-        self.checker = checker
+        self.checker, self.seed = checker, seed
         self.folder = dev.BUILD / f"fuzz-{checker}"
         self.found = self.folder / "found"
         self.bases = self.folder / "bases"
@@ -101,6 +103,7 @@ class Bench:
         before = set(self.found.iterdir())
         seeds = [str(SEEDS / target.name)] if (SEEDS / target.name).is_dir() else []
         options = [
+            f"-seed={self.seed}",
             f"-max_total_time={max(1, seconds)}",
             f"-max_len={target.longest}",
             f"-timeout={INPUT_SECONDS}",
@@ -134,7 +137,7 @@ class Bench:
         """Whether an input fails alone. One that only took long while the machine was busy does not, and goes."""
         if not file.name.startswith(f"{target.name}-timeout"):
             return True
-        if self.reproduce(target, file).returncode != 0:
+        if all(self.reproduce(target, file).returncode != 0 for _ in range(3)):
             return True
         print(f"note: {file.name} is fast when run alone; the machine had stopped")
         file.unlink()
@@ -193,6 +196,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [target.name for target in TARGETS]
     parser.add_argument("--seconds", type=int, default=120, help="for all targets together")
     parser.add_argument("--target", action="append", choices=names, help="only this one")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the fuzzer's choices; 0: another in every run"
+    )
     parser.add_argument("--checker", choices=sorted(CHECKERS), default="address", help="sanitizers")
     parser.add_argument("--reproduce", type=Path, metavar="FILE", help="run one input of one target")
     parser.add_argument("--write-seeds", action="store_true", help="make tests/fuzz/seeds/ anew")
@@ -202,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.write_seeds:
             write_seeds()
             return 0
-        bench = Bench(options.checker)
+        bench = Bench(options.checker, options.seed)
         if options.reproduce is None:
             return 1 if fuzz(bench, chosen, options.seconds) else 0
         if len(chosen) != 1:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 from direct.showbase.ShowBase import ShowBase
@@ -99,8 +98,7 @@ def main() -> int:
             cast.say(name, line)
         if not options.headless:
             game.run()
-        deadline = time.monotonic() + 120
-        while not cast.quiet() and time.monotonic() < deadline:
+        while not cast.quiet():
             game.task_mgr.step()
         game.task_mgr.remove("speak")
         game.destroy()  # ends the chain's thread too

@@ -9,6 +9,7 @@ import functools
 import http.server
 import json
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -16,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from limits import HANG
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):
@@ -33,6 +36,10 @@ def served(folder: Path) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+class BrowserError(RuntimeError):
+    """What the browser refused."""
 
 
 class Browser:
@@ -72,8 +79,9 @@ class Browser:
         self._replies.close()
 
     def open(self, address: str) -> None:
-        """Goes to an address."""
-        self._call("Page.navigate", url=address)
+        """Goes to an address. Raises BrowserError when there is no page."""
+        if failure := self._call("Page.navigate", url=address).get("errorText"):
+            raise BrowserError(f"{address}: {failure}")
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page. Raises RuntimeError when it throws."""
@@ -82,14 +90,21 @@ class Browser:
             raise RuntimeError(f"{expression}: {done['exceptionDetails']}")
         return done["result"].get("value")
 
-    def wait(self, expression: str, seconds: float) -> Any:
+    def wait(self, expression: str) -> Any:
         """Waits until an expression is true. Raises TimeoutError with the page's text."""
-        end = time.monotonic() + seconds
-        while not (value := self.evaluate(expression)):
+        end = time.monotonic() + HANG
+        while not (value := self._evaluate_now(expression)):
             if time.monotonic() > end:
-                raise TimeoutError(f"{expression}\n{self.evaluate('document.body.innerText')}")
+                raise TimeoutError(f"{expression}\n{self.evaluate('document.body?.innerText')}")
             time.sleep(0.2)
         return value
+
+    def _evaluate_now(self, expression: str) -> Any:
+        """The value of an expression; None while one page gives way to the next and there is none to ask."""
+        try:
+            return self.evaluate(expression)
+        except BrowserError:
+            return None
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._id += 1
@@ -101,11 +116,13 @@ class Browser:
             reply = self._message()
             if reply.get("id") == self._id:
                 if "error" in reply:
-                    raise RuntimeError(f"{method}: {reply['error']}")
+                    raise BrowserError(f"{method}: {reply['error']}")
                 return dict(reply["result"])
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._pending:
+            if not select.select([self._replies], [], [], HANG)[0]:
+                raise TimeoutError(f"the browser has said nothing for {HANG} s")
             part = self._replies.read(1 << 16)
             if not part:
                 raise RuntimeError("the browser has ended")

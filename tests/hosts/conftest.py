@@ -52,7 +52,7 @@ def built(installed: Path) -> Callable[[str], Path]:
             cmake, ninja = dev.tool("cmake"), dev.tool("ninja")
             options = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_BUILD_TYPE=Release"]
             run(cmake, "-S", HOSTS / name, "-B", folder, f"-DCMAKE_PREFIX_PATH={installed}", *options)
-            run(cmake, "--build", folder, "--parallel", "2", limit=900)
+            run(cmake, "--build", folder, "--parallel", "2")
         return folder
 
     return build

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import dev
 import pytest
+from limits import HANG
 
 HOSTS = dev.ROOT / "plugin_host"
 PYTHON_ENV = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
@@ -29,7 +30,7 @@ def need(program: str, package: str) -> str:
 
 
 def run(
-    *command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None, limit: int = 300
+    *command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None, limit: int = HANG
 ) -> str:
     """Runs a command to its end and returns both its outputs. Fails the test when it fails or takes too long."""
     words = [str(word) for word in command]

@@ -64,12 +64,12 @@ def test_600_frames_at_60_hz_with_a_busy_host(
 def test_three_speakers_and_a_job_system(
     built: Callable[[str], Path], watcher: Path, smollm2_golden: Path
 ) -> None:
-    options = ["--frames", "400", "--workers", "1", "--busy", "2"]
+    options = ["--frames", "1000000", "--workers", "1", "--busy", "2"]  # until everyone has spoken
     output = run(
         built("job_system") / "frame_host", smollm2_golden, *options, env={"LD_PRELOAD": str(watcher)}
     )
     seen = counts(output)
-    assert seen["calls"] > 20 and seen["pools"] == 1  # how many fit the frames depends on the machine
+    assert seen["calls"] > 60 and seen["pools"] == 1  # two frames a token at least, on the fastest machine
     assert (seen["heap"], seen["pool locks"], seen["threads"]) == (0, 0, 0)
 
 

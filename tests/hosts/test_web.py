@@ -116,7 +116,7 @@ def test_chromium_plays_the_scene(
     """SmolLM2's digest over tokens, logits and K/V bytes is the one in the artifact, which tests compare elsewhere."""
     with served(site(module(variant), smollm2_golden)) as address:
         browser.open(f"{address}/README.md")
-        browser.wait("location.pathname === '/README.md'", 60)
+        browser.wait("location.pathname === '/README.md'")
         assert browser.evaluate(PLAY) == [MODULES[variant], None]
 
 
@@ -132,11 +132,11 @@ def test_a_page_in_chromium_holds_the_conversation(
     page = browser
     with served(site(module("wasm"), smollm2_golden)) as address:
         page.open(f"{address}/index.html?layers={layers}&say={TURNS[0]}")
-        page.wait("document.querySelector('.reply')?.childNodes.length > 2", 300)
-        page.wait(SETTLED, 300)
+        page.wait("document.querySelector('.reply')?.childNodes.length > 2")
+        page.wait(SETTLED)
         page.evaluate(f"document.getElementById('line').value = {json.dumps(TURNS[1])}")
         page.evaluate("document.querySelector('button').click()")
-        page.wait(SETTLED, 300)
+        page.wait(SETTLED)
         said = page.evaluate("[...document.querySelectorAll('.reply')].map((p) => p.textContent)")
         status = page.evaluate("document.getElementById('status').textContent")
     assert said == conversation(smollm2_golden), status
@@ -153,5 +153,5 @@ def test_a_page_says_what_is_wrong_with_its_model(
             failed = (
                 "document.body?.dataset.state === 'failed' && document.getElementById('status').textContent"
             )
-            assert words in browser.wait(failed, 60)
+            assert words in browser.wait(failed)
             browser.evaluate("delete document.body.dataset.state")

@@ -22,6 +22,17 @@
 
 #include "superslm/parallel_for.h"
 
+#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
+#include <emmintrin.h>
+#elif defined(_M_ARM64)
+#include <intrin.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#elif defined(_WIN32)
+extern "C" __declspec(dllimport) unsigned long __stdcall GetCurrentProcessorNumber(void);
+#endif
+
 namespace superslm_jobs {
 
 // Runs every task on the calling thread: for hosts whose callbacks must stay there, and for tests.
@@ -29,16 +40,41 @@ inline void run_serially(void*, int32_t task_count, sslm_task_fn task, void* tas
   for (int32_t i = 0; i < task_count; ++i) task(task_ctx, i);
 }
 
+// The processor this thread is on, as far as the system tells; -1 where it does not.
+inline int32_t processor() {
+#if defined(__linux__)
+  return sched_getcpu();
+#elif defined(_WIN32)
+  return static_cast<int32_t>(GetCurrentProcessorNumber());
+#else
+  return -1;
+#endif
+}
+
+// A breath between two looks at a variable that another thread will write; the processor stays ours.
+inline void breathe() {
+#if defined(__x86_64__) || defined(__i386__) || defined(_M_X64) || defined(_M_IX86)
+  _mm_pause();
+#elif defined(_M_ARM64)
+  __yield();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
 // Worker threads that sleep on a condition variable until there is a run, and help the caller with it. One
 // run at a time: give threads that call the library concurrently a pool each.
 //
 // A token is about a hundred runs with some microseconds between them, and waking a thread takes longer than
-// that: after a run a worker looks for the next one for `linger`, offering its processor to others meanwhile,
-// and parks then. 0 parks at once.
+// that: after a run a worker looks for the next one for `linger`, and parks then. 0 parks at once.
+//
+// It keeps its processor while it looks: given to a stranger, however unimportant, it is gone for
+// milliseconds. It gives way only where it is in the way: on the processor that the other side of the run is
+// on (systems like to wake a thread where its waker runs), and in a pool of more threads than processors.
 class Pool {
  public:
-  explicit Pool(int workers, std::chrono::microseconds linger = std::chrono::microseconds(50))
-      : linger_(linger) {
+  explicit Pool(int workers, std::chrono::microseconds linger = std::chrono::microseconds(100))
+      : linger_(linger), crowded_(std::thread::hardware_concurrency() <= static_cast<unsigned>(workers)) {
     threads_.reserve(static_cast<size_t>(workers));
     for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
   }
@@ -53,7 +89,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // As many tasks as there are threads, the caller included: finer splits only add wake-ups.
+  // As many tasks as there are threads, the caller included: finer splits gain nothing.
   sslm_parallel_for hook(uint32_t flags = SSLM_PARALLEL_FOR_MATVEC) {
     return sslm_parallel_for{&Pool::run, this, static_cast<int32_t>(threads_.size()) + 1, flags};
   }
@@ -72,10 +108,11 @@ class Pool {
       next_.store(0, std::memory_order_relaxed);
       open_ = true;
     }
+    caller_at_.store(processor(), std::memory_order_relaxed);
     runs_.fetch_add(1, std::memory_order_release);
     wake_.notify_all();
     take_tasks();
-    look_until([this] { return helpers_.load(std::memory_order_acquire) == 0; });
+    look_until([this] { return helpers_.load(std::memory_order_acquire) == 0; }, helper_at_);
     std::unique_lock<std::mutex> lock(mutex_);
     open_ = false;  // a worker that wakes only now finds nothing to join
     left_.wait(lock, [this] { return helpers_ == 0; });
@@ -89,12 +126,22 @@ class Pool {
     }
   }
 
-  // Looks for what another thread is about to do, for as long as it may; sleeping on it comes after.
+  // Looks for what the other side is about to do, for as long as it may; sleeping on it comes after.
   template <class Done>
-  void look_until(Done done) const {
+  void look_until(Done done, const std::atomic<int32_t>& other_at) const {
     if (linger_.count() == 0 || done()) return;
     const auto end = std::chrono::steady_clock::now() + linger_;
-    while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    while (!done() && std::chrono::steady_clock::now() < end) {
+      if (in_the_way_of(other_at.load(std::memory_order_relaxed))) {
+        std::this_thread::yield();
+      } else {
+        breathe();
+      }
+    }
+  }
+
+  bool in_the_way_of(int32_t other_at) const {
+    return crowded_ || (other_at >= 0 && other_at == processor());
   }
 
   void work() {
@@ -105,12 +152,13 @@ class Pool {
       ++helpers_;
       const uint32_t run = runs_.load(std::memory_order_relaxed);
       lock.unlock();
+      helper_at_.store(processor(), std::memory_order_relaxed);
       take_tasks();
       lock.lock();
       open_ = false;  // every index has been taken
       if (--helpers_ == 0) left_.notify_one();
       lock.unlock();
-      look_until([this, run] { return runs_.load(std::memory_order_acquire) != run; });
+      look_until([this, run] { return runs_.load(std::memory_order_acquire) != run; }, caller_at_);
       lock.lock();
     }
   }
@@ -118,9 +166,11 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_, left_;
   bool open_ = false, ending_ = false;
-  std::atomic<int32_t> helpers_{0};  // workers inside the run
-  std::atomic<uint32_t> runs_{0};    // rises when one begins
+  std::atomic<int32_t> helpers_{0};                     // workers inside the run
+  std::atomic<uint32_t> runs_{0};                       // rises when one begins
+  std::atomic<int32_t> caller_at_{-1}, helper_at_{-1};  // processors; of helpers, that of the last to join
   const std::chrono::microseconds linger_;
+  const bool crowded_;
   sslm_task_fn task_ = nullptr;
   void* task_ctx_ = nullptr;
   int32_t task_count_ = 0;

@@ -3,6 +3,7 @@
 
 // Every task of every run exactly once, for pools of several sizes; writes to plain memory let a thread
 // checker see that run() returns after all of them.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
@@ -33,8 +34,9 @@ void check(const sslm_parallel_for& hook, int runs) {
 
 int main() {
   for (const int workers : {0, 1, 3, 8}) {
-    superslm_jobs::Pool pool(workers);
+    superslm_jobs::Pool pool(workers), parks_at_once(workers, std::chrono::microseconds(0));
     check(pool.hook(), 2000);
+    check(parks_at_once.hook(), 500);
   }
   check(sslm_parallel_for{superslm_jobs::run_serially, nullptr, 256, 0}, 300);
   std::printf("every task once\n");

@@ -13,7 +13,7 @@ import dev
 import pytest
 from cell_programs import cells_of
 from mutants import MutantError, find_line, planted
-from mutants_table import MUTANTS, Mutant
+from planted import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[m.name for m in MUTANTS])

@@ -7,7 +7,7 @@
     python tools/mutants.py --list        what is planted where, and which test must notice
     python tools/mutants.py --only NAME   those whose name contains NAME; may be repeated
 
-The bugs are in mutants_table.py. The copy lies in build/mutants, so that a second run rebuilds little. A test
+The bugs are in planted/. The copy lies in build/mutants, so that a second run rebuilds little. A test
 that already fails without the bug, a line that no longer stands exactly once in its file, or a bug that does not
 compile is an error and not a kill.
 """
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dev
-from mutants_table import MUTANTS, Mutant
+from planted import MUTANTS, Mutant
 
 SECONDS = 900  # for one test; one that hangs has noticed the bug
 # Speed of the library does not matter here, that of the compiler does.

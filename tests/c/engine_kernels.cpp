@@ -79,9 +79,10 @@ void describe(Numbers... numbers) {
   ((shape += std::to_string(numbers) + " "), ...);
 }
 
+// With `all` every activation is that, and every weight the one that fills a lane most.
 void check_products(const Kernels& k, int32_t blocks, int32_t rows, int32_t tokens, bool four_bit,
-                    bool extreme, bool with_panel) {
-  describe(blocks, rows, tokens, four_bit, extreme, with_panel);
+                    bool extreme, bool with_panel, int64_t all = 0) {
+  describe(blocks, rows, tokens, four_bit, extreme, with_panel, all);
   WeightRows w{};
   w.blocks = blocks;
   w.four_bit = four_bit;
@@ -98,9 +99,9 @@ void check_products(const Kernels& k, int32_t blocks, int32_t rows, int32_t toke
   w.scales = scales.bytes();
   Guarded<int16_t> a(b * 32 * t), panel(kPanelElements);
   a.fill(-16384, 16384, extreme);
-  // Also the ends of a byte plane: 16256 is 64 * 256 - 128.
-  const int64_t end = random_bits.next() % 2 ? 16384 : 16256;
-  if (extreme && random_bits.next() % 2) a.fill(end, end, true);
+  if (extreme && random_bits.next() % 2) a.fill(16384, 16384, true);
+  if (all != 0) a.fill(all, all, true);
+  if (all != 0 && four_bit) values.fill(0xff, 0xff, true);
   const Activations x{a.data(), b * 32, tokens};
   std::vector<int64_t> expected(t * kTileRows, -1), got(t * kTileRows, -1);
   kScalar.products(w, rows, x, expected.data(), kTileRows, nullptr);
@@ -109,7 +110,7 @@ void check_products(const Kernels& k, int32_t blocks, int32_t rows, int32_t toke
 }
 
 void products(const Kernels& k) {
-  kernel_name = "products (blocks rows tokens four_bit extreme panel)";
+  kernel_name = "products (blocks rows tokens four_bit extreme panel all)";
   for (int32_t blocks = 1; blocks <= 70; ++blocks) {
     for (int i = 0; i < 4; ++i) {
       check_products(k, blocks, static_cast<int32_t>(random_bits.between(1, kTileRows)),
@@ -127,6 +128,10 @@ void products(const Kernels& k) {
   for (int32_t blocks : {28, 152, 280, 319, 320, 321, 2048}) {
     for (int i = 0; i < 4; ++i)
       check_products(k, blocks, blocks > 300 ? 4 : kTileRows, 1 + 11 * (i / 2), i & 1, true, true);
+    // Also the ends of a byte plane: 16256 is 64 * 256 - 128.
+    for (int32_t all : {16384, -16384, 16256, -16256}) {
+      for (int i = 0; i < 4; ++i) check_products(k, blocks, 4, 1 + i / 2, i & 1, true, false, all);
+    }
   }
 }
 

@@ -12,7 +12,7 @@ import sys
 import dev
 import pytest
 from cell_programs import cells_of
-from mutants import MutantError, find_line, planted
+from mutants import MutantError, call, find_line, planted, reason
 from planted import MUTANTS, Mutant
 
 
@@ -47,6 +47,13 @@ def test_a_line_that_is_gone_or_stands_twice_is_an_error() -> None:
     with pytest.raises(MutantError, match="2 times"):
         find_line(mutant, "abcb")
     assert find_line(mutant, "abc") == (1, 2)
+
+
+def test_the_reason_is_the_check_that_failed_and_not_what_was_printed_before_it() -> None:
+    program = "import sys; print('tier avx2'); sys.exit('cell_x.c:1: cell y: expected z')"
+    assert reason(call([sys.executable, "-c", program]).stdout) == "cell_x.c:1: cell y: expected z"
+    assert reason("F\nFAILED test_x.py::y - z\n!!! stopping\n1 failed\n") == "FAILED test_x.py::y - z"
+    assert reason("") == ""
 
 
 @pytest.mark.long

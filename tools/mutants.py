@@ -201,21 +201,21 @@ def call(
     environment: dict[str, object] | None = None,
     seconds: float | None = SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command with its output kept; one that hangs for `seconds` ends with code 124."""
+    """Runs a command and keeps its output, errors last; one that hangs for `seconds` ends with code 124."""
     words = [str(word) for word in command]
     variables = {**os.environ, **{k: str(v) for k, v in (environment or {}).items()}}
     try:
-        return subprocess.run(
+        done = subprocess.run(
             words,
             cwd=cwd,
             env=variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             errors="replace",
             timeout=seconds,
             check=False,
         )
+        return subprocess.CompletedProcess(words, done.returncode, done.stdout + done.stderr)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 124, f"no end after {seconds} s")
 
@@ -243,16 +243,22 @@ def check_healthy(bench: Bench, tests: Sequence[str]) -> None:
         print(f"passes without a bug: {test}", flush=True)
 
 
+def reason(printed: str) -> str:
+    """The line of a test's output that says what failed: pytest's summary, or the last one of a program."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith("FAILED ")), lines[-1] if lines else "")
+
+
 def judge(bench: Bench, mutant: Mutant) -> tuple[bool, str]:
-    """Whether the test noticed the bug, and the last line of what it said."""
+    """Whether the test noticed the bug, and what it said."""
     with bug(bench.tree, mutant):
         if not mutant.test.startswith("room:"):
             words = bench.build()
             if words is not None:
                 raise MutantError(f"{mutant.name} does not compile:\n{words[-3000:]}")
         done = bench.run(mutant.test)
-    lines = [line for line in done.stdout.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-    return done.returncode != 0, lines[-1]
+    words = reason(done.stdout).replace(f"{bench.tree}/", "")
+    return done.returncode != 0, words or f"exit code {done.returncode}"
 
 
 def chosen(names: Sequence[str]) -> list[Mutant]:
@@ -279,7 +285,7 @@ def run_all(mutants: Sequence[Mutant], folder: Path, jobs: int) -> int:
             verdict = "killed" if killed else "SURVIVED"
             seconds = time.monotonic() - start
             print(f"{number:3}/{len(mutants)} {verdict:8} {seconds:6.1f} s  {mutant.name}  ({mutant.test})")
-            print(f"             {words[:160]}", flush=True)
+            print(f"             {words[:300]}", flush=True)
     print(f"{len(mutants) - len(survivors)} of {len(mutants)} planted bugs were noticed")
     for mutant in survivors:
         print(f"survived: {mutant.name}: {mutant.file}; {mutant.test} must notice it")

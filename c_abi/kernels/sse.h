@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: SuperSLM contributors
-// The 128-bit tiers, which differ in how int8 becomes int16. Internal linkage throughout: see
-// kernels/scalar.h.
+// What the 128-bit tiers share. They differ in how int8 becomes int16, and SSE4.1 alone multiplies bytes for
+// NibbleRows. Internal linkage throughout: see kernels/scalar.h.
 #pragma once
 
 #include <emmintrin.h>

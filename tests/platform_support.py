@@ -33,7 +33,7 @@ def built(variant: str) -> Path:
     """The library of a variant of tools/dev.py. Skips the test without its compilers, or fails it; see `need`."""
     for compiler in dev.VARIANTS[variant][:2]:
         if compiler:
-            need(compiler, compiler.replace("++", ""))
+            need(compiler, compiler.replace("clang++", "clang"))
     return dev.build(variant)
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dev
 import numpy as np
 import pytest
 from cuts import Cut, Hook, Played, kv_bytes, play, play_elsewhere, witness
 from kernel_tiers import TIERS
+from platform_support import built
 from superslm.artifact import Artifact, load_quantized
 from superslm.reference import ReferenceModel
 from test_golden import SCENE
@@ -36,11 +36,9 @@ WANTED = {
 COUNT = len(WANTED["w8"].tokens)
 
 
-def library_with(variant: str) -> Path:
-    """The library of a variant; skips where its compiler is missing."""
-    if not dev.available(variant):
-        pytest.skip(f"{dev.VARIANTS[variant][1]} was not found")
-    path = dev.build(variant)
+def library_of(variant: str) -> Path:
+    """The library of a variant, by the compiler that its name says."""
+    path = built(variant)
     assert (b"clang version" in path.read_bytes()) == variant.startswith("clang")
     return path
 
@@ -91,7 +89,7 @@ def test_every_kernel_tier_plays_the_scene(
 def test_the_library_of_every_compiler_plays_the_scene(
     compiler: str, weights: str, smollm2_of_record: Callable[[str], Path]
 ) -> None:
-    check_elsewhere(library_with(compiler), {}, smollm2_of_record(weights), weights)
+    check_elsewhere(library_of(compiler), {}, smollm2_of_record(weights), weights)
 
 
 @pytest.mark.parametrize("tasks", MAX_TASKS)
@@ -183,7 +181,7 @@ def test_every_combination_of_the_axes_gives_what_the_witness_says(
     crossed: Callable[[str], tuple[Path, list[Any], list[Played]]],
     forced_tier: Callable[..., dict[str, str]],
 ) -> None:
-    library = library_with(f"{build}-seams")
+    library = library_of(f"{build}-seams")
     environment, cuts = forced_tier(library, tier), all_cuts(layers=3)
     artifact, prompts, wanted = crossed(weights)
     found = play_elsewhere(library, environment, artifact, prompts, CROSSED, cuts)

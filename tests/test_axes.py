@@ -170,10 +170,15 @@ def crossed(fixture_artifact: Callable[..., Path]) -> Callable[[str], tuple[Path
     return make
 
 
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(
-    ("build", "weights"), [*((build, "w8") for build in BUILDS), ("gcc", "w4"), ("clang", "w4")]
-)
+def crossings() -> Iterator[Any]:
+    """Every build with every tier. Without optimisation only the first and the last tier are quick enough."""
+    for build, weights in (*((build, "w8") for build in BUILDS), ("gcc", "w4"), ("clang", "w4")):
+        for tier in TIERS:
+            slow = build.endswith("-O0") and tier not in (TIERS[0], TIERS[-1])
+            yield pytest.param(build, weights, tier, marks=[pytest.mark.long] if slow else [])
+
+
+@pytest.mark.parametrize(("build", "weights", "tier"), list(crossings()))
 def test_every_combination_of_the_axes_gives_what_the_witness_says(
     build: str,
     weights: str,

@@ -167,6 +167,29 @@ def test_the_pages_compile_hosts_against_the_wheel(
     run("bash", "-euc", f"cd {shlex.quote(str(tmp_path))}\n{block.text}\n", env=env)
 
 
+@pytest.mark.parametrize(
+    ("compiler", "version", "refused"),
+    [
+        ("GNU", "9.5.0", True),
+        ("GNU", "10.1.0", False),
+        ("Clang", "10.0.1", True),
+        ("Clang", "11.0.0", False),
+        ("AppleClang", "9.0.0", False),
+    ],
+)
+def test_a_compiler_that_is_too_old_is_refused_by_its_version(
+    compiler: str, version: str, refused: bool
+) -> None:
+    named = {"": "/usr/bin/c++", "_ID": compiler, "_VERSION": version}
+    defined = [f"-DCMAKE_CXX_COMPILER{end}={value}" for end, value in named.items()]
+    command = [dev.tool("cmake"), *defined, "-P", dev.ROOT / "cmake/SuperslmCompiler.cmake"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode != 0) == refused, said
+    assert not refused or f"/usr/bin/c++ is {compiler} {version}, which is too old" in said
+    assert not refused or "GCC 10, Clang 11 or newer" in said
+
+
 def test_a_clone_without_tags_is_the_release_being_built(tmp_path: Path) -> None:
     run("git", "clone", "--quiet", "--no-tags", "--depth", "1", f"file://{dev.ROOT}", tmp_path / "clone")
     command = [sys.executable, "-m", "setuptools_scm"]

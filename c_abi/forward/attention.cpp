@@ -3,7 +3,6 @@
 #include "forward/attention.h"
 
 #include "base/fixed_point.h"
-#include "base/prefetch.h"
 
 namespace superslm::forward {
 
@@ -18,7 +17,8 @@ constexpr int32_t kMaxHeadDim = 512;
 
 int32_t smaller(int32_t a, int32_t b) { return a < b ? a : b; }
 
-// The rotated centre against the query: A_f and B_f of section 9, quantised. Returns cs.
+// The rotated centre against the query: A_f and B_f of section 9, quantised, in the planes of kernels::Query.
+// Returns cs.
 int32_t prepare_center(const Kernels& k, const int32_t* query, base::LeArray<int32_t> center,
                        int32_t head_dim, int16_t* out) {
   const int32_t half = head_dim / 2;
@@ -29,7 +29,13 @@ int32_t prepare_center(const Kernels& k, const int32_t* query, base::LeArray<int
     sums[f] = static_cast<int32_t>(rsh(a * ma + b * mb, 32));
     sums[f + half] = static_cast<int32_t>(rsh(b * ma - a * mb, 32));
   }
-  return k.quantise(sums, head_dim, out);
+  const int32_t exponent = k.quantise(sums, head_dim, out);
+  for (int32_t c = 0; c < head_dim; ++c) {
+    const int16_t low = static_cast<int8_t>(out[c] & 255);
+    out[head_dim + c] = low;
+    out[c] = static_cast<int16_t>((out[c] - low) >> 8);
+  }
+  return exponent;
 }
 
 // Makes query head `head` ready for the score kernel, as the i-th that shares the pass. Returns the exponent
@@ -39,7 +45,7 @@ int32_t prepare_head(const Engine& engine, const LayerView& layer, int32_t head,
   const ModelView& m = *engine.model;
   const Kernels& k = *engine.kernels;
   const size_t hd = static_cast<size_t>(m.head_dim);
-  int16_t* values = task.head_query + static_cast<size_t>(2 * i) * hd;
+  int16_t* values = task.head_query + static_cast<size_t>(3 * i) * hd;
   int32_t scaled[kMaxHeadDim];
   k.scale_query(query, layer.query_scale.from(static_cast<size_t>(head) * hd).bytes, m.head_dim, scaled);
   const int32_t exponent = layer.query_exponent - k.quantise(scaled, m.head_dim, values);
@@ -79,23 +85,21 @@ struct HeadGroup {
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
 };
 
-// The rows from position on, and where those of the page after them are, if any. The first of these are asked
-// for: pages lie anywhere, so the processor does not foresee where the next one begins. More at once would
-// hold up the loads of this page; the kernels may ask for the others in their own time.
+// As many rows as the first cache keeps while all heads read them, and where the next such rows are, if any.
+// Pages lie anywhere, so the processor does not foresee where one begins: the kernels ask for it in their own
+// time.
 struct Piece {
   kv::Run run;
   const int8_t* next;
 };
 
 Piece next_piece(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
-  constexpr size_t kAhead = 2048;
-  const kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
+  constexpr int64_t kMostRows = 64;
+  kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
+  run.count = run.count < kMostRows ? run.count : kMostRows;
   const int64_t after = position + run.count;
   if (after >= end) return {run, nullptr};
-  const kv::Run following = g.row.kv.run(g.layer_index, kind, g.kv_head, after, end);
-  const size_t bytes = static_cast<size_t>(following.count) * static_cast<size_t>(g.engine.model->head_dim);
-  base::prefetch(reinterpret_cast<const uint8_t*>(following.rows), bytes < kAhead ? bytes : kAhead);
-  return {run, following.rows};
+  return {run, g.row.kv.run(g.layer_index, kind, g.kv_head, after, end).rows};
 }
 
 // Steps 4 and 5: the scores of every position, run by run. exponents [head_count].

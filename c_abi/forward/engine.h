@@ -52,7 +52,7 @@ struct TaskScratch {
   int16_t* panel = nullptr;       // one panel of expanded weights
   int64_t* score = nullptr;       // [shared heads][cap]
   int16_t* weight = nullptr;      // [shared heads][high, low][cap]
-  int16_t* head_query = nullptr;  // [shared heads][query, center][head_dim]
+  int16_t* head_query = nullptr;  // [shared heads][query, center's high and low][head_dim]
   int64_t* head_sum = nullptr;    // [shared heads][head_dim]
 };
 

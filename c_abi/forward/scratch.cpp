@@ -73,7 +73,7 @@ base::CheckedSize lay_out(const ModelView& m, const Shape& shape, void* buffer, 
     t.panel = carver.take<int16_t>(kernels::kPanelElements);
     t.score = carver.take<int64_t>(shared, static_cast<uint64_t>(m.cap));
     t.weight = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.cap));
-    t.head_query = carver.take<int16_t>(2 * shared, static_cast<uint64_t>(m.head_dim));
+    t.head_query = carver.take<int16_t>(3 * shared, static_cast<uint64_t>(m.head_dim));
     t.head_sum = carver.take<int64_t>(shared, static_cast<uint64_t>(m.head_dim));
     if (buffer) new (&s.task[i]) TaskScratch(t);
   }

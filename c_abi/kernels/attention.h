@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "kernels/ahead.h"
 #include "kernels/products.h"
 #include "kernels/scalar.h"
 
@@ -15,29 +16,10 @@ namespace superslm::kernels {
 
 namespace {
 
-// Asks for the rows of the next call, a few lines with each piece of the work on these: pages lie anywhere,
-// so the processor does not foresee them, and all at once they would hold up the loads of these rows.
-template <typename Isa>
-class Ahead {
-  static constexpr size_t kLine = 64;
-  const uint8_t* at_;
-  size_t lines_;
-
- public:
-  Ahead(const int8_t* rows, size_t bytes)
-      : at_(reinterpret_cast<const uint8_t*>(rows)), lines_(rows ? (bytes + kLine - 1) / kLine : 0) {}
-  // Of all lines, the share of one piece of so many.
-  size_t share(size_t pieces) const { return lines_ == 0 ? 0 : (lines_ + pieces - 1) / pieces; }
-  void ask(size_t lines) {
-    for (; lines > 0 && lines_ > 0; --lines, --lines_, at_ += kLine) Isa::prefetch(at_);
-  }
-};
-
 template <typename Isa>
 class Attention {
   using Vec = typename Isa::Vec;
   static constexpr int kMostChannels = 512;
-  static constexpr int kMostQueries = 8;
 
   static constexpr int kTogether = 4;  // positions whose sums are formed together
 
@@ -49,22 +31,6 @@ class Attention {
     int64_t operator()(int64_t x) const { return (x + half) >> shift; }
   };
 
-  // w = 256 * high + low, so that both sums of a whole head fit int32.
-  struct CenterPlanes {
-    int16_t high[kMostQueries][kMostChannels];
-    int16_t low[kMostQueries][kMostChannels];
-  };
-
-  static void split_centers(const Query* queries, int32_t count, int32_t head_dim, CenterPlanes& out) {
-    for (int32_t h = 0; h < count; ++h) {
-      const int16_t* center = queries[h].center;
-      for (int32_t c = 0; c < head_dim; ++c) out.low[h][c] = static_cast<int8_t>(center[c] & 255);
-      for (int32_t c = 0; c < head_dim; ++c) {
-        out.high[h][c] = static_cast<int16_t>((center[c] - out.low[h][c]) >> 8);
-      }
-    }
-  }
-
   // Dot products of one vector with four rows, in int32.
   static inline void dot4(const int16_t* a, const int16_t* const* rows, int32_t n, int32_t* out) {
     Vec sum[kTogether] = {Isa::zero(), Isa::zero(), Isa::zero(), Isa::zero()};
@@ -75,10 +41,8 @@ class Attention {
     Isa::store_sums(sum[0], sum[1], sum[2], sum[3], out);
   }
 
-  static void some_scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
-                          int64_t count, int32_t head_dim) {
-    CenterPlanes planes;
-    if (trig) split_centers(queries, query_count, head_dim, planes);
+  static void row_scores(const Query* queries, int32_t query_count, const int8_t* keys, const uint8_t* trig,
+                         int64_t count, int32_t head_dim) {
     int16_t key[kTogether][kMostChannels];
     const size_t hd = static_cast<size_t>(head_dim);
     Ahead<Isa> ahead(queries[0].next_keys, static_cast<size_t>(count) * hd);
@@ -103,8 +67,8 @@ class Attention {
           for (int64_t p = 0; p < n; ++p) out[p] = score[p];
           continue;
         }
-        dot4(planes.high[h], trig_rows, head_dim, high);
-        dot4(planes.low[h], trig_rows, head_dim, low);
+        dot4(queries[h].center, trig_rows, head_dim, high);
+        dot4(queries[h].center + head_dim, trig_rows, head_dim, low);
         const Rounding shift(queries[h].shift), center(queries[h].center_shift);
         for (int64_t p = 0; p < n; ++p) out[p] = shift(score[p]) + center(int64_t{high[p]} * 256 + low[p]);
       }
@@ -153,10 +117,7 @@ class Attention {
                      int64_t count, int32_t head_dim) {
     if (head_dim % Isa::kLanes != 0) return scalar::scores(queries, query_count, keys, trig, count, head_dim);
     if (queries[0].center == nullptr) trig = nullptr;
-    for (int32_t h = 0; h < query_count; h += kMostQueries) {
-      const int32_t n = query_count - h < kMostQueries ? query_count - h : kMostQueries;
-      some_scores(queries + h, n, keys, trig, count, head_dim);
-    }
+    row_scores(queries, query_count, keys, trig, count, head_dim);
   }
 
   static void values(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,

@@ -45,11 +45,14 @@ inline void transpose16(const __m512i* rows, __m512i* out) {
   }
 }
 
-// Loads `count` dwords of up to 16 rows, transposes them, and asks for what the next 16 rows have there.
-inline void load_columns(const uint8_t* first, size_t row_bytes, int64_t rows, int32_t count, __m512i* out) {
+constexpr int64_t kRowsAhead = 32;
+
+// Loads `count` dwords of up to 16 rows, transposes them, and asks for those of the 16 rows at `ahead`.
+inline void load_columns(const uint8_t* first, const uint8_t* ahead, size_t row_bytes, int64_t rows,
+                         int32_t count, __m512i* out) {
   __m512i x[16];
   const auto next = [&](size_t r) {
-    _mm_prefetch(reinterpret_cast<const char*>(first + (r + 32) * row_bytes), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(ahead + r * row_bytes), _MM_HINT_T0);
   };
   if (rows == 16 && count == 16) {
     for (size_t r = 0; r < 16; ++r) {
@@ -69,52 +72,45 @@ inline void load_columns(const uint8_t* first, size_t row_bytes, int64_t rows, i
 
 constexpr int32_t kMostPairs = 256;  // of a head: 512 channels
 
-inline uint32_t pair_of(int32_t low, int32_t high) {
-  return (static_cast<uint32_t>(low) & 0xffff) | (static_cast<uint32_t>(high) << 16);
-}
-
-// The queries as dwords of two int16, in the order their columns come.
+// The queries' values as pairs, in the order the keys' columns come: of four channels (0, 2), then (1, 3).
 struct QueryPairs {
-  uint32_t key[8][kMostPairs];          // of four channels: (0, 2), then (1, 3)
-  uint32_t center_high[8][kMostPairs];  // w = 256 * high + low: both sums of a whole head fit int32
-  uint32_t center_low[8][kMostPairs];
+  int16_t of[8][2 * kMostPairs];
 };
 
 // Paged rows come in short runs, so this is done often.
 inline void prepare_pairs(const Query& q, int32_t head_dim, int h, QueryPairs& out) {
   const __m512i middle =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-  const __m512i half = _mm512_set1_epi16(128), byte = _mm512_set1_epi16(255);
   for (int32_t c = 0; c < head_dim; c += 32) {
     const __mmask32 m = static_cast<__mmask32>(mask64(head_dim - c));
-    _mm512_mask_storeu_epi16(out.key[h] + c / 2, m,
+    _mm512_mask_storeu_epi16(out.of[h] + c, m,
                              _mm512_shuffle_epi8(_mm512_maskz_loadu_epi16(m, q.values + c), middle));
-    if (q.center == nullptr) continue;
-    const __m512i w = _mm512_maskz_loadu_epi16(m, q.center + c);
-    const __m512i low = _mm512_sub_epi16(_mm512_and_si512(_mm512_add_epi16(w, half), byte), half);
-    _mm512_mask_storeu_epi16(out.center_low[h] + c / 2, m, low);
-    _mm512_mask_storeu_epi16(out.center_high[h] + c / 2, m, _mm512_srai_epi16(_mm512_sub_epi16(w, low), 8));
   }
 }
 
-inline __m512i broadcast(const uint32_t* pair) { return _mm512_set1_epi32(static_cast<int>(*pair)); }
+// Two consecutive numbers, everywhere.
+inline __m512i broadcast_pair(const int16_t* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, sizeof(pair));
+  return _mm512_set1_epi32(pair);
+}
 
 // Dot products of sixteen keys with H queries.
 template <typename Dot, int H>
-inline void key_sums(const QueryPairs& pairs, const int8_t* keys, int64_t rows, int32_t head_dim,
-                     __m512i* sum) {
+inline void key_sums(const QueryPairs& pairs, const int8_t* keys, const int8_t* ahead, int64_t rows,
+                     int32_t head_dim, __m512i* sum) {
   __m512i acc[H], column[16];
   for (int h = 0; h < H; ++h) acc[h] = _mm512_setzero_si512();
   for (int32_t c = 0; c < head_dim; c += 64) {
     const int32_t dwords = head_dim - c < 64 ? (head_dim - c) / 4 : 16;
-    load_columns(reinterpret_cast<const uint8_t*>(keys) + c, static_cast<size_t>(head_dim), rows, dwords,
-                 column);
+    load_columns(reinterpret_cast<const uint8_t*>(keys) + c, reinterpret_cast<const uint8_t*>(ahead) + c,
+                 static_cast<size_t>(head_dim), rows, dwords, column);
     for (int32_t i = 0; i < dwords; ++i) {
       const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(column[i], 8), 8);
       const __m512i odd = _mm512_srai_epi16(column[i], 8);
       for (int h = 0; h < H; ++h) {
-        acc[h] = Dot::dot(acc[h], even, broadcast(&pairs.key[h][c / 2 + 2 * i]));
-        acc[h] = Dot::dot(acc[h], odd, broadcast(&pairs.key[h][c / 2 + 2 * i + 1]));
+        acc[h] = Dot::dot(acc[h], even, broadcast_pair(pairs.of[h] + c + 4 * i));
+        acc[h] = Dot::dot(acc[h], odd, broadcast_pair(pairs.of[h] + c + 4 * i + 2));
       }
     }
   }
@@ -123,17 +119,20 @@ inline void key_sums(const QueryPairs& pairs, const int8_t* keys, int64_t rows, 
 
 // Dot products of sixteen rows of T with H centres, in two planes.
 template <typename Dot, int H>
-inline void center_sums(const QueryPairs& pairs, const uint8_t* trig, int64_t rows, int32_t head_dim,
+inline void center_sums(const Query* queries, const uint8_t* trig, int64_t rows, int32_t head_dim,
                         __m512i* high, __m512i* low) {
   __m512i acc_high[H], acc_low[H], column[16];
   for (int h = 0; h < H; ++h) acc_high[h] = acc_low[h] = _mm512_setzero_si512();
   for (int32_t c = 0; c < head_dim; c += 32) {
     const int32_t dwords = head_dim - c < 32 ? (head_dim - c) / 2 : 16;
-    load_columns(trig + static_cast<size_t>(c) * 2, static_cast<size_t>(head_dim) * 2, rows, dwords, column);
+    const size_t row_bytes = static_cast<size_t>(head_dim) * 2;
+    const uint8_t* first = trig + static_cast<size_t>(c) * 2;
+    load_columns(first, first + kRowsAhead * row_bytes, row_bytes, rows, dwords, column);
     for (int32_t i = 0; i < dwords; ++i) {
       for (int h = 0; h < H; ++h) {
-        acc_high[h] = Dot::dot(acc_high[h], column[i], broadcast(&pairs.center_high[h][c / 2 + i]));
-        acc_low[h] = Dot::dot(acc_low[h], column[i], broadcast(&pairs.center_low[h][c / 2 + i]));
+        const int16_t* center = queries[h].center + c + 2 * i;
+        acc_high[h] = Dot::dot(acc_high[h], column[i], broadcast_pair(center));
+        acc_low[h] = Dot::dot(acc_low[h], column[i], broadcast_pair(center + head_dim));
       }
     }
   }
@@ -150,6 +149,14 @@ inline __m512i centred_score(__m512i key, __m512i high, __m512i low, const Round
   return _mm512_add_epi64(shift(key), center(d));
 }
 
+// The keys kRowsAhead after the j-th: of this call or of the next.
+inline const int8_t* keys_ahead(const Query& first, const int8_t* keys, int64_t j, int64_t count,
+                                int32_t head_dim) {
+  const int64_t at = j + kRowsAhead;
+  if (at < count) return keys + at * head_dim;
+  return first.next_keys ? first.next_keys + (at - count) * head_dim : keys;
+}
+
 template <typename Dot, int H>
 void avx512_scores_of(const Query* queries, const int8_t* keys, const uint8_t* trig, int64_t count,
                       int32_t head_dim) {
@@ -159,9 +166,10 @@ void avx512_scores_of(const Query* queries, const int8_t* keys, const uint8_t* t
     const int64_t rows = count - j < 16 ? count - j : 16;
     const __mmask8 m0 = mask8(rows), m1 = rows > 8 ? mask8(rows - 8) : 0;
     __m512i key[H], high[H], low[H];
-    key_sums<Dot, H>(pairs, keys + j * head_dim, rows, head_dim, key);
+    key_sums<Dot, H>(pairs, keys + j * head_dim, keys_ahead(queries[0], keys, j, count, head_dim), rows,
+                     head_dim, key);
     if (trig) {
-      center_sums<Dot, H>(pairs, trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2, rows,
+      center_sums<Dot, H>(queries, trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2, rows,
                           head_dim, high, low);
     }
     for (int h = 0; h < H; ++h) {
@@ -218,13 +226,6 @@ inline ValuePairs value_pairs(__m256i first, __m256i second) {
   return {_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)};
 }
 
-// The weights of two positions, everywhere.
-inline __m512i weight_pair(const int16_t* w) {
-  int32_t pair;
-  std::memcpy(&pair, w, sizeof(pair));
-  return _mm512_set1_epi32(pair);
-}
-
 // Adds 16 channels' int32 sums of both planes to int64.
 inline void add_planes(__m512i high, __m512i low, int64_t* out, int32_t channels) {
   for (int i = 0; i < 2 && channels > 8 * i; ++i) {
@@ -235,10 +236,11 @@ inline void add_planes(__m512i high, __m512i low, int64_t* out, int32_t channels
   }
 }
 
-// Channels [c, c + width) of H heads over at most 512 positions, width <= 32.
+// Channels [c, c + width) of H heads over at most 512 positions, width <= 32. Asks for 32 bytes at `ahead`
+// with each position.
 template <typename Dot, int H>
 inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* values, int64_t count,
-                       int32_t head_dim, int32_t c, int32_t width) {
+                       int32_t head_dim, int32_t c, int32_t width, const int8_t* ahead) {
   const __mmask32 m = static_cast<__mmask32>(mask64(width));
   __m512i high[H][2], low[H][2];
   for (int h = 0; h < H; ++h) {
@@ -247,10 +249,12 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
   const int8_t* v = values + c;
   int64_t j = 0;
   for (; j + 2 <= count; j += 2, v += 2 * head_dim) {
+    _mm_prefetch(reinterpret_cast<const char*>(ahead + 32 * j), _MM_HINT_T0);
     const ValuePairs p = value_pairs(_mm256_maskz_loadu_epi8(m, v), _mm256_maskz_loadu_epi8(m, v + head_dim));
     SUPERSLM_UNROLL
     for (int h = 0; h < H; ++h) {
-      const __m512i ph = weight_pair(sums[h].high + offset + j), pl = weight_pair(sums[h].low + offset + j);
+      const __m512i ph = broadcast_pair(sums[h].high + offset + j),
+                    pl = broadcast_pair(sums[h].low + offset + j);
       high[h][0] = Dot::dot(high[h][0], p.low, ph);
       high[h][1] = Dot::dot(high[h][1], p.high, ph);
       low[h][0] = Dot::dot(low[h][0], p.low, pl);
@@ -284,11 +288,13 @@ inline void value_tile(const ValueSum* sums, int64_t offset, const int8_t* value
 
 template <typename Dot, int H>
 inline void value_heads(const ValueSum* sums, const int8_t* values, int64_t count, int32_t head_dim) {
+  const int8_t* ahead = sums[0].next_values ? sums[0].next_values : values;
   for (int64_t j = 0; j < count; j += 512) {  // an int32 lane holds 512 positions
     const int64_t n = count - j < 512 ? count - j : 512;
     for (int32_t c = 0; c < head_dim; c += 32) {
       value_tile<Dot, H>(sums, j, values + j * head_dim, n, head_dim, c,
-                         head_dim - c < 32 ? head_dim - c : 32);
+                         head_dim - c < 32 ? head_dim - c : 32, ahead);
+      ahead += 32 * n;
     }
   }
 }

@@ -47,10 +47,11 @@ struct Activations {
 // One query head against the keys: its 15-bit query and, in a centred layer, the add-back of section 9.
 struct Query {
   const int16_t* values;  // [head_dim]
-  const int16_t* center;  // [head_dim] or null
-  int32_t shift;          // of the score: F - Fm
-  int32_t center_shift;   // of the add-back: FD - Fm
-  int64_t* scores;        // one per position
+  // The centre or null: [high, low][head_dim], 256 * high + low with low -128 .. 127. Sums of both fit int32.
+  const int16_t* center;
+  int32_t shift;         // of the score: F - Fm
+  int32_t center_shift;  // of the add-back: FD - Fm
+  int64_t* scores;       // one per position
   // Of the first query: the keys of the next call, or null. A hint.
   const int8_t* next_keys = nullptr;
 };

@@ -5,6 +5,7 @@
 
 #include <arm_neon.h>
 
+#include "kernels/ahead.h"
 #include "kernels/low_rank.h"
 #include "kernels/products.h"
 #include "kernels/scalar.h"
@@ -74,19 +75,18 @@ inline int64_t neon_round(int64_t x, int32_t shift) {
   return shift > 0 ? (x + (int64_t{1} << (shift - 1))) >> shift : x;
 }
 
-// A centre against a row of trigonometry, 15 bits each: four products fit an int32 lane.
+// A centre, in the planes of Query, against a row of trigonometry.
 inline int64_t center_dot(const int16_t* center, const uint8_t* trig, int32_t head_dim) {
-  int64x2_t sum = vdupq_n_s64(0);
-  for (int32_t c = 0; c < head_dim; c += 16) {
-    const int16x8_t w0 = vld1q_s16(center + c), w1 = vld1q_s16(center + c + 8);
-    const int16x8_t t0 = vreinterpretq_s16_u8(vld1q_u8(trig + 2 * c));
-    const int16x8_t t1 = vreinterpretq_s16_u8(vld1q_u8(trig + 2 * c + 16));
-    int32x4_t part = vmull_s16(vget_low_s16(w0), vget_low_s16(t0));
-    part = vmlal_high_s16(part, w0, t0);
-    part = vmlal_s16(part, vget_low_s16(w1), vget_low_s16(t1));
-    sum = vpadalq_s32(sum, vmlal_high_s16(part, w1, t1));
+  int32x4_t high[2] = {vdupq_n_s32(0), vdupq_n_s32(0)}, low[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+  for (int32_t c = 0; c < head_dim; c += 8) {
+    const int16x8_t t = vreinterpretq_s16_u8(vld1q_u8(trig + 2 * c));
+    const int16x8_t wh = vld1q_s16(center + c), wl = vld1q_s16(center + head_dim + c);
+    high[0] = vmlal_s16(high[0], vget_low_s16(wh), vget_low_s16(t));
+    high[1] = vmlal_high_s16(high[1], wh, t);
+    low[0] = vmlal_s16(low[0], vget_low_s16(wl), vget_low_s16(t));
+    low[1] = vmlal_high_s16(low[1], wl, t);
   }
-  return vaddvq_s64(sum);
+  return vaddlvq_s32(vaddq_s32(high[0], high[1])) * 256 + vaddlvq_s32(vaddq_s32(low[0], low[1]));
 }
 
 // Scores of N queries, which share the loads of the keys. KeyDots<N> holds their form of the queries.
@@ -115,6 +115,7 @@ inline void neon_scores(const Query* queries, int32_t query_count, const int8_t*
     return scalar::scores(queries, query_count, keys, trig, count, head_dim);
   }
   if (queries[0].center == nullptr) trig = nullptr;
+  ask_for_first<NeonIsa>(queries[0].next_keys);
   int32_t h = 0;
   for (; h + 4 <= query_count; h += 4) scores_of<KeyDots, 4>(queries + h, keys, trig, count, head_dim);
   for (; h + 2 <= query_count; h += 2) scores_of<KeyDots, 2>(queries + h, keys, trig, count, head_dim);
@@ -200,6 +201,7 @@ inline void value_tile(const int16_t* high, const int16_t* low, const int8_t* va
 inline void neon_values(const ValueSum* sums, int32_t sum_count, const int8_t* values, int64_t count,
                         int32_t head_dim) {
   if (head_dim % 8 != 0) return scalar::values(sums, sum_count, values, count, head_dim);
+  ask_for_first<NeonIsa>(sums[0].next_values);
   for (int64_t j = 0; j < count; j += 512) {
     const int64_t n = count - j < 512 ? count - j : 512;
     for (int32_t s = 0; s < sum_count; ++s) {

@@ -198,9 +198,10 @@ void scores(const Query* queries, int32_t query_count, const int8_t* keys, const
       for (int32_t c = 0; c < head_dim; ++c) dot += static_cast<int32_t>(q.values[c]) * keys[c];
       q.scores[j] = dot;
       if (q.center == nullptr) continue;
-      int64_t center = 0;
-      for (int32_t c = 0; c < head_dim; ++c) center += static_cast<int32_t>(q.center[c]) * row[c];
-      q.scores[j] = rsh(dot, q.shift) + rsh(center, q.center_shift);
+      int32_t high = 0, low = 0;  // at most 2^7 * 2^14 * 512
+      for (int32_t c = 0; c < head_dim; ++c) high += static_cast<int32_t>(q.center[c]) * row[c];
+      for (int32_t c = 0; c < head_dim; ++c) low += static_cast<int32_t>(q.center[head_dim + c]) * row[c];
+      q.scores[j] = rsh(dot, q.shift) + rsh(int64_t{high} * 256 + low, q.center_shift);
     }
   }
 }

@@ -278,17 +278,21 @@ void scores(const Kernels& k, int32_t head_dim, int64_t count, int32_t heads, bo
   const size_t hd = static_cast<size_t>(head_dim), n = static_cast<size_t>(count),
                h = static_cast<size_t>(heads);
   Guarded<int8_t> keys(n * hd);
-  Guarded<int16_t> trig(n * hd), query(h * hd), center(h * hd);
+  Guarded<int16_t> trig(n * hd), query(h * hd), center(2 * h * hd);
   keys.fill(-128, 127, extreme);
   trig.fill(-16384, 16384, extreme);
   query.fill(-16384, 16384, extreme);
-  center.fill(-16384, 16384, extreme);
+  for (size_t i = 0; i < h * hd; ++i) {
+    const size_t at = i / hd * 2 * hd + i % hd;
+    center.data()[at] = static_cast<int16_t>(random_bits.pick(-64, 64, extreme));
+    center.data()[at + hd] = static_cast<int16_t>(random_bits.pick(-128, 127, extreme));
+  }
   std::vector<int64_t> expected(n * h, -1), got(n * h, -1);
   std::vector<Query> a, b;
   for (size_t i = 0; i < h; ++i) {
     const int32_t shift = static_cast<int32_t>(random_bits.pick(0, 62, extreme));
     const int32_t center_shift = static_cast<int32_t>(random_bits.pick(0, 62, extreme));
-    a.push_back({query.data() + i * hd, centred ? center.data() + i * hd : nullptr, shift, center_shift,
+    a.push_back({query.data() + i * hd, centred ? center.data() + 2 * i * hd : nullptr, shift, center_shift,
                  expected.data() + i * n});
     b.push_back(a.back());
     b.back().scores = got.data() + i * n;

@@ -118,10 +118,10 @@ void bench_products(const Kernels& k, int32_t inputs, bool four_bit) {
 void bench_attention(const Kernels& k, int32_t heads, int32_t head_dim, bool centred) {
   constexpr int64_t kPositions = 2048, kPage = 64;
   const size_t hd = static_cast<size_t>(head_dim), n = kPositions, h = static_cast<size_t>(heads);
-  Bytes rows(n * hd), trig(n * hd * 2), query(h * hd * 2), center(h * hd * 2), scores(h * n * 8);
+  Bytes rows(n * hd), trig(n * hd * 2), query(h * hd * 2), center(h * hd * 4), scores(h * n * 8);
   Bytes high(h * n * 2), low(h * n * 2), sums(h * hd * 8);
   for (size_t i = 0; i < h * hd; ++i) query.halves()[i] /= 2;
-  for (size_t i = 0; i < h * hd; ++i) center.halves()[i] /= 2;
+  for (size_t i = 0; i < 2 * h * hd; ++i) center.halves()[i] /= 256;
   for (size_t i = 0; i < n * hd; ++i) trig.halves()[i] /= 2;
   for (size_t i = 0; i < h * n; ++i) high.halves()[i] &= 32767;
   for (size_t i = 0; i < h * n; ++i) low.halves()[i] &= 32767;
@@ -133,7 +133,7 @@ void bench_attention(const Kernels& k, int32_t heads, int32_t head_dim, bool cen
     for (int64_t j = 0; j < kPositions; j += kPage) {
       const size_t at = static_cast<size_t>(j);
       for (size_t i = 0; i < h; ++i) {
-        queries[i] = {query.halves() + i * hd, centred ? center.halves() + i * hd : nullptr, 4, 6,
+        queries[i] = {query.halves() + i * hd, centred ? center.halves() + 2 * i * hd : nullptr, 4, 6,
                       all_scores + i * n + at};
       }
       k.scores(queries.data(), heads, reinterpret_cast<int8_t*>(rows.data()) + at * hd,

@@ -64,14 +64,14 @@ bool helped(const sslm_parallel_for& hook) {
 }
 
 // Help that costs time is done without for a while, and then tried again. On a busy machine the caller may be
-// late itself, so that help does not cost: then once more.
+// late itself, so that help does not cost, or the worker never come: then once more. Tries are counted and
+// not seconds, in which a machine may stand still.
 void check_late_help() {
   superslm_jobs::Pool pool(1);
   const sslm_parallel_for hook = pool.hook();
-  const Clock::time_point end = Clock::now() + std::chrono::seconds(60);
   int times = 0;
   bool alone = false;
-  while ((times < 2 || !alone) && Clock::now() < end) {
+  for (int tries = 0; (times < 2 || !alone) && tries < 5000; ++tries) {
     if (!helped(hook)) continue;
     ++times;
     alone = alone || !helped(hook);

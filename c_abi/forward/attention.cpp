@@ -3,6 +3,7 @@
 #include "forward/attention.h"
 
 #include "base/fixed_point.h"
+#include "base/prefetch.h"
 
 namespace superslm::forward {
 
@@ -85,42 +86,74 @@ struct HeadGroup {
   size_t line(int32_t i) const { return static_cast<size_t>(i) * static_cast<size_t>(engine.model->cap); }
 };
 
-// As many rows as the first cache keeps while all heads read them, and where the next such rows are, if any.
-// Pages lie anywhere, so the processor does not foresee where one begins: the kernels ask for it in their own
-// time.
 struct Piece {
+  int64_t position;
   kv::Run run;
-  const int8_t* next;
+  const int8_t* next;  // the rows of the next piece, if any
 };
 
-Piece next_piece(const HeadGroup& g, kv::Kind kind, int64_t position, int64_t end) {
-  constexpr int64_t kMostRows = 64;
-  kv::Run run = g.row.kv.run(g.layer_index, kind, g.kv_head, position, end);
-  run.count = run.count < kMostRows ? run.count : kMostRows;
-  const int64_t after = position + run.count;
-  if (after >= end) return {run, nullptr};
-  return {run, g.row.kv.run(g.layer_index, kind, g.kv_head, after, end).rows};
-}
+// The keys or values of a group in pieces: as many rows as the first cache keeps while all heads read them.
+// Pages lie anywhere, so the processor does not foresee where a piece begins: the kernels ask for the rows of
+// the next one while they work on this. The address of a page takes longer to translate than its rows to
+// load, and the processor waits for that; asked for in groups, pages are translated side by side.
+class Pieces {
+  static constexpr int64_t kRows = 64, kGroup = 8 * kRows;
+  const HeadGroup& group_;
+  const kv::Kind kind_;
+  const int64_t end_;
+  int64_t position_ = 0, found_ = 0;
+
+  kv::Run run(int64_t position) const {
+    kv::Run run = group_.row.kv.run(group_.layer_index, kind_, group_.kv_head, position, end_);
+    run.count = run.count < kRows ? run.count : kRows;
+    return run;
+  }
+
+  void find_group() {
+    constexpr size_t kMemoryPage = 4096;
+    const int64_t until = end_ - found_ < kGroup ? end_ : found_ + kGroup;
+    for (; found_ < until; found_ += kRows) {
+      const kv::Run piece = run(found_);
+      const uint8_t* rows = reinterpret_cast<const uint8_t*>(piece.rows);
+      const size_t bytes =
+          static_cast<size_t>(piece.count) * static_cast<size_t>(group_.engine.model->head_dim);
+      for (size_t at = 0; at < bytes; at += kMemoryPage) base::prefetch(rows + at, 1);
+      base::prefetch(rows + bytes - 1, 1);
+    }
+  }
+
+ public:
+  Pieces(const HeadGroup& group, kv::Kind kind) : group_(group), kind_(kind), end_(group.row.position + 1) {}
+
+  bool next(Piece& out) {
+    if (position_ == end_) return false;
+    while (found_ < end_ && found_ <= position_ + kGroup) find_group();
+    out.position = position_;
+    out.run = run(position_);
+    position_ += out.run.count;
+    out.next = position_ < end_ ? run(position_).rows : nullptr;
+    return true;
+  }
+};
 
 // Steps 4 and 5: the scores of every position, run by run. exponents [head_count].
 void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
   const ModelView& m = *g.engine.model;
   const LayerView& layer = m.layers[g.layer_index];
   const size_t hd = static_cast<size_t>(m.head_dim);
-  const int64_t end = g.row.position + 1;
   kernels::Query queries[kSharedHeads];
   for (int32_t i = 0; i < g.head_count; ++i) {
     const int32_t head = g.first_head + i;
     exponents[i] = prepare_head(g.engine, layer, head, g.kv_head, i, query + static_cast<size_t>(head) * hd,
                                 g.task, queries[i]);
   }
-  for (int64_t j = 0; j < end;) {
-    const auto [run, next] = next_piece(g, kv::kKey, j, end);
-    queries[0].next_keys = next;
-    for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.task.score + g.line(i) + j;
-    const uint8_t* trig = layer.center ? m.rotary_rows.from(static_cast<size_t>(j) * hd).bytes : nullptr;
-    g.engine.kernels->scores(queries, g.head_count, run.rows, trig, run.count, m.head_dim);
-    j += run.count;
+  Pieces pieces(g, kv::kKey);
+  for (Piece p; pieces.next(p);) {
+    queries[0].next_keys = p.next;
+    for (int32_t i = 0; i < g.head_count; ++i) queries[i].scores = g.task.score + g.line(i) + p.position;
+    const uint8_t* trig =
+        layer.center ? m.rotary_rows.from(static_cast<size_t>(p.position) * hd).bytes : nullptr;
+    g.engine.kernels->scores(queries, g.head_count, p.run.rows, trig, p.run.count, m.head_dim);
   }
 }
 
@@ -128,21 +161,19 @@ void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
 void sum_values(const HeadGroup& g) {
   const TaskScratch& s = g.task;
   const int32_t hd = g.engine.model->head_dim;
-  const int64_t end = g.row.position + 1;
   kernels::ValueSum sums[kSharedHeads];
   for (int32_t i = 0; i < g.head_count; ++i) {
     sums[i].sums = s.head_sum + static_cast<size_t>(i) * hd;
     for (int32_t c = 0; c < hd; ++c) sums[i].sums[c] = 0;
   }
-  for (int64_t j = 0; j < end;) {
-    const auto [run, next] = next_piece(g, kv::kValue, j, end);
-    sums[0].next_values = next;
+  Pieces pieces(g, kv::kValue);
+  for (Piece p; pieces.next(p);) {
+    sums[0].next_values = p.next;
     for (int32_t i = 0; i < g.head_count; ++i) {
-      sums[i].high = s.weight + 2 * g.line(i) + j;
+      sums[i].high = s.weight + 2 * g.line(i) + p.position;
       sums[i].low = sums[i].high + g.engine.model->cap;
     }
-    g.engine.kernels->values(sums, g.head_count, run.rows, run.count, hd);
-    j += run.count;
+    g.engine.kernels->values(sums, g.head_count, p.run.rows, p.run.count, hd);
   }
 }
 

@@ -45,8 +45,6 @@ inline void transpose16(const __m512i* rows, __m512i* out) {
   }
 }
 
-constexpr int64_t kRowsAhead = 32;
-
 // Loads `count` dwords of up to 16 rows, transposes them, and asks for those of the 16 rows at `ahead`.
 inline void load_columns(const uint8_t* first, const uint8_t* ahead, size_t row_bytes, int64_t rows,
                          int32_t count, __m512i* out) {
@@ -127,7 +125,7 @@ inline void center_sums(const Query* queries, const uint8_t* trig, int64_t rows,
     const int32_t dwords = head_dim - c < 32 ? (head_dim - c) / 2 : 16;
     const size_t row_bytes = static_cast<size_t>(head_dim) * 2;
     const uint8_t* first = trig + static_cast<size_t>(c) * 2;
-    load_columns(first, first + kRowsAhead * row_bytes, row_bytes, rows, dwords, column);
+    load_columns(first, first + 32 * row_bytes, row_bytes, rows, dwords, column);
     for (int32_t i = 0; i < dwords; ++i) {
       for (int h = 0; h < H; ++h) {
         const int16_t* center = queries[h].center + c + 2 * i;
@@ -149,25 +147,17 @@ inline __m512i centred_score(__m512i key, __m512i high, __m512i low, const Round
   return _mm512_add_epi64(shift(key), center(d));
 }
 
-// The keys kRowsAhead after the j-th: of this call or of the next.
-inline const int8_t* keys_ahead(const Query& first, const int8_t* keys, int64_t j, int64_t count,
-                                int32_t head_dim) {
-  const int64_t at = j + kRowsAhead;
-  if (at < count) return keys + at * head_dim;
-  return first.next_keys ? first.next_keys + (at - count) * head_dim : keys;
-}
-
 template <typename Dot, int H>
 void avx512_scores_of(const Query* queries, const int8_t* keys, const uint8_t* trig, int64_t count,
                       int32_t head_dim) {
   QueryPairs pairs;
   for (int h = 0; h < H; ++h) prepare_pairs(queries[h], head_dim, h, pairs);
+  const int8_t* ahead = queries[0].next_keys ? queries[0].next_keys : keys;
   for (int64_t j = 0; j < count; j += 16) {
     const int64_t rows = count - j < 16 ? count - j : 16;
     const __mmask8 m0 = mask8(rows), m1 = rows > 8 ? mask8(rows - 8) : 0;
     __m512i key[H], high[H], low[H];
-    key_sums<Dot, H>(pairs, keys + j * head_dim, keys_ahead(queries[0], keys, j, count, head_dim), rows,
-                     head_dim, key);
+    key_sums<Dot, H>(pairs, keys + j * head_dim, ahead + j * head_dim, rows, head_dim, key);
     if (trig) {
       center_sums<Dot, H>(queries, trig + static_cast<size_t>(j) * static_cast<size_t>(head_dim) * 2, rows,
                           head_dim, high, low);

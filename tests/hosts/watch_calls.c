@@ -19,8 +19,9 @@ enum { MAX_POOLS = 16, MAX_HOOKS = 16 };
 
 static _Thread_local int inside; /* prefill, decode and tasks of theirs in progress on this thread */
 static atomic_long calls, heap_calls, heap_calls_in_all, pool_locks, threads;
-static pthread_mutex_t* _Atomic last_locked; /* of this library's callers, while a pool is being asked */
-static atomic_int asking;
+static _Thread_local pthread_mutex_t*
+    last_locked; /* of this library's callers, while a pool is being asked */
+static _Thread_local int asking;
 static pthread_mutex_t* pool_mutexes[MAX_POOLS];
 static atomic_int pool_count;
 
@@ -74,7 +75,7 @@ void* mmap(void* address, size_t length, int protection, int flags, int file, of
 int pthread_mutex_lock(pthread_mutex_t* mutex) {
   static __typeof__(&pthread_mutex_lock) real;
   if (real == NULL) real = REAL(pthread_mutex_lock);
-  if (atomic_load(&asking)) atomic_store(&last_locked, mutex);
+  if (asking) last_locked = mutex;
   if (inside > 0) {
     for (int i = 0; i < atomic_load(&pool_count); ++i) {
       if (pool_mutexes[i] == mutex) atomic_fetch_add(&pool_locks, 1);
@@ -93,13 +94,13 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 static void learn(sslm_kv_pool pool) {
   sslm_kv_pool_stats_out stats;
   stats.struct_size = sizeof(stats);
-  atomic_store(&last_locked, NULL);
-  atomic_store(&asking, 1);
+  last_locked = NULL;
+  asking = 1;
   sslm_kv_pool_stats(pool, &stats);
-  atomic_store(&asking, 0);
+  asking = 0;
   const int i = atomic_load(&pool_count);
-  if (i == MAX_POOLS || atomic_load(&last_locked) == NULL) abort();
-  pool_mutexes[i] = atomic_load(&last_locked);
+  if (i == MAX_POOLS || last_locked == NULL) abort();
+  pool_mutexes[i] = last_locked;
   atomic_store(&pool_count, i + 1);
 }
 

@@ -32,6 +32,9 @@ template <typename Isa>
 inline void ask_for_first(const int8_t* rows) {
   constexpr size_t kLines = 32;
   Ahead<Isa>(rows, kLines * 64).ask(kLines);
+#if defined(__GNUC__)
+  __asm__ volatile("");  // as in base/prefetch.h
+#endif
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #ifndef SUPERSLM_JOBS_HPP
 #define SUPERSLM_JOBS_HPP
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -100,6 +101,8 @@ class Pool {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // More is no neighbour but a debugger or a suspended program, and says nothing about what comes next.
+  static constexpr Clock::duration kMostLoss = std::chrono::milliseconds(25);
 
   static void run(void* self, int32_t task_count, sslm_task_fn task, void* task_ctx) {
     static_cast<Pool*>(self)->run(task_count, task, task_ctx);
@@ -129,8 +132,8 @@ class Pool {
     }
     if (own == 0) return;
     const Clock::time_point end = Clock::now();
-    const Clock::duration loss = end - start - worked * task_count / own;  // over doing every task here
-    if (loss > linger_) alone_until_ = end + 8 * loss;                     // less is chance
+    const Clock::duration loss = end - start - worked * task_count / own;    // over doing every task here
+    if (loss > linger_) alone_until_ = end + 8 * std::min(loss, kMostLoss);  // less is chance
   }
 
   // Runs tasks while there are some that no thread has taken; how many it ran.

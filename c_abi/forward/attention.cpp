@@ -136,7 +136,7 @@ class Pieces {
   }
 };
 
-// Steps 4 and 5: the scores of every position, run by run. exponents [head_count].
+// Steps 4 and 5: the scores of every position, piece by piece. exponents [head_count].
 void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
   const ModelView& m = *g.engine.model;
   const LayerView& layer = m.layers[g.layer_index];
@@ -157,7 +157,7 @@ void score_heads(const HeadGroup& g, const int32_t* query, int32_t* exponents) {
   }
 }
 
-// Step 7's sums, run by run, into the task's head_sum.
+// Step 7's sums, piece by piece, into the task's head_sum.
 void sum_values(const HeadGroup& g) {
   const TaskScratch& s = g.task;
   const int32_t hd = g.engine.model->head_dim;

@@ -24,6 +24,9 @@ class Ahead {
   size_t share(size_t pieces) const { return lines_ == 0 ? 0 : (lines_ + pieces - 1) / pieces; }
   void ask(size_t lines) {
     for (; lines > 0 && lines_ > 0; --lines, --lines_, at_ += kLine) Isa::prefetch(at_);
+#if defined(__GNUC__)
+    __asm__ volatile("");  // as in base/prefetch.h
+#endif
   }
 };
 
@@ -32,9 +35,6 @@ template <typename Isa>
 inline void ask_for_first(const int8_t* rows) {
   constexpr size_t kLines = 32;
   Ahead<Isa>(rows, kLines * 64).ask(kLines);
-#if defined(__GNUC__)
-  __asm__ volatile("");  // as in base/prefetch.h
-#endif
 }
 
 }  // namespace

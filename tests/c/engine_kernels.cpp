@@ -296,6 +296,7 @@ void scores(const Kernels& k, int32_t head_dim, int64_t count, int32_t heads, bo
                  expected.data() + i * n});
     b.push_back(a.back());
     b.back().scores = got.data() + i * n;
+    b.back().next_keys = i == 0 ? keys.data() : nullptr;
   }
   kScalar.scores(a.data(), heads, keys.data(), centred ? trig.bytes() : nullptr, count, head_dim);
   k.scores(b.data(), heads, keys.data(), centred ? trig.bytes() : nullptr, count, head_dim);
@@ -363,7 +364,7 @@ void values(const Kernels& k, int32_t head_dim, int64_t count, int32_t heads, bo
   std::vector<ValueSum> a, b;
   for (size_t i = 0; i < h; ++i) {
     a.push_back({high.data() + i * n, low.data() + i * n, expected.data() + i * hd});
-    b.push_back({high.data() + i * n, low.data() + i * n, got.data() + i * hd});
+    b.push_back({high.data() + i * n, low.data() + i * n, got.data() + i * hd, i == 0 ? v.data() : nullptr});
   }
   kScalar.values(a.data(), heads, v.data(), count, head_dim);
   k.values(b.data(), heads, v.data(), count, head_dim);

@@ -194,6 +194,38 @@ def test_any_batch_gives_each_sequence_its_witness_tokens(pair: Pair) -> None:
             sequences[i].close()
 
 
+@pytest.mark.parametrize("name", ["cap4096-w8", "cap32768-w4"])
+def test_a_long_context_in_pages_equals_the_witness(
+    name: str, library_path: Path, fixture_artifact: Callable[..., Path]
+) -> None:
+    """More rows than attention reads ahead, over an adopted prefix that ends inside a page."""
+    from superslm import Model
+
+    path = fixture_artifact(*name.split("-"))
+    quantized = load_quantized(path)
+    with (
+        Model.load(path) as model,
+        model.pool(pages=24) as pool,
+        model.workspace(max_chunk=64) as space,
+    ):
+        spaces = {"covering": space._handle.value}
+        pair = Pair(quantized, ReferenceModel(quantized), model, pool, spaces)
+        ids = pair.prompt(640, 6)
+        witness = pair.reference.new_sequence()
+        witness.prefill(ids)
+        with (
+            pool.prefix(ids[:300].tolist(), budget=300).freeze() as prefix,
+            pool.sequence(budget=len(ids) + DECODED) as sequence,
+        ):
+            sequence.adopt(prefix)
+            pair.prefill(sequence, ids[300:], 64, pair.space(0))
+            check(pair, sequence, witness, "after the prompt")
+            for step in range(DECODED):
+                (token,) = pair.decode([sequence._handle.value], model.info.layers, pair.space(0))
+                assert token == witness.decode()
+                check(pair, sequence, witness, f"token {step}")
+
+
 def test_each_saturating_fixture_moves_its_own_counter(pair: Pair, request: pytest.FixtureRequest) -> None:
     name = request.node.callspec.params["pair"].rpartition("-")[0]
     if not name.startswith("sat_"):

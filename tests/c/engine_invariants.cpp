@@ -79,6 +79,24 @@ void chunks_slices_and_pages_change_nothing(const RandomModel& model) {
   }
 }
 
+// Attention walks its pages in pieces of 64 rows and looks for them in groups of eight pieces: 601 positions
+// in pages that divide neither, in one page, and over several heads at once.
+void pages_of_a_long_context_change_nothing(const RandomModel& model) {
+  const ModelView& m = model.view;
+  const std::vector<int32_t> tokens = random_tokens(31, 601, m.vocab);
+  std::string expected;
+  for (int32_t page_positions : {m.cap, 1, 7, 48, 63, 64, 65, 100, 513}) {
+    Bench bench(m, 1, 64);
+    Sequence s(m, page_positions);
+    for (size_t i = 0; i < tokens.size(); i += 61) {
+      CHECK(prefill(bench, s, tokens, i, tokens.size() - i < 61 ? tokens.size() - i : 61));
+    }
+    generate(bench, s, 3, m.layer_count);
+    if (expected.empty()) expected = s.snapshot();
+    CHECK(s.snapshot() == expected);
+  }
+}
+
 void a_batch_equals_its_sequences_alone(const RandomModel& model) {
   const ModelView& m = model.view;
   Bench bench(m, 8, 16);
@@ -359,6 +377,18 @@ int main() {
     chunks_slices_and_pages_change_nothing(model);
     test_name = "a batch equals its sequences alone";
     a_batch_equals_its_sequences_alone(model);
+  }
+  for (int i = 0; i < 4; ++i) {
+    Options o;
+    o.cap = 640;
+    o.layers = 2;
+    o.heads = i < 2 ? 6 : 5;
+    o.head_dim = i % 2 ? 32 : 64;
+    o.kv_heads = i < 2 ? 2 : 1;
+    o.centred = i != 1;
+    o.extreme = i == 3;
+    test_name = "pages of a long context change nothing";
+    pages_of_a_long_context_change_nothing(RandomModel(seed++, o));
   }
   for (int i = 0; i < 4; ++i) {
     Options o;

@@ -201,15 +201,18 @@ SUPERSLM_API sslm_status sslm_ext_decode_sample(sslm_model model, sslm_seq* seqs
 
 /* Writes a frozen prefix as a blob, so that a shipped game restores its world prompt instead of prefilling
  * it. A nested prefix (sslm_prefix_begin_from) carries its own positions only and names its parent by the
- * content it builds on. `*n` is the capacity on entry and the exact size on exit. Refuses: null n or prefix;
- * an open prefix; null or short buf (BUFFER_TOO_SMALL, *n = size). [excl: release of prefix] */
+ * content it builds on; the parent may have been released. `*n` is the capacity in bytes on entry and the
+ * exact size on exit. Refuses: null n or prefix; an open prefix; null or short buf (BUFFER_TOO_SMALL, *n =
+ * size). [excl: release of prefix] */
 SUPERSLM_API sslm_status sslm_ext_prefix_save(sslm_prefix prefix, void* buf, size_t* n);
 
-/* Rebuilds a frozen prefix in a pool of the model; it draws the pages its content needs, and a nested one
- * shares the full pages of its parent again. `parent_or_null` is that parent: frozen, of this pool, and of
- * the content the blob names (ignored for a blob without a parent). `*out` is null after a refusal: the
- * checks of sslm_seq_restore for blob and pool, then INVALID_ARGUMENT for a missing or other parent, then
- * KV_POOL_EXHAUSTED or ALLOCATION_FAILED. [pool-lock, excl: release of parent] */
+/* Rebuilds a frozen prefix of a blob of sslm_ext_prefix_save (`size` bytes, untrusted, not used after the
+ * call) in a pool of the model; it draws the pages its content needs, and a nested one shares the full pages
+ * of its parent again. `parent_or_null` is that parent: frozen, of this pool, and of the content the blob
+ * names (ignored for a blob without a parent); it may be released afterwards. `*out` is null after a refusal:
+ * the checks of sslm_seq_restore for blob and pool (RESTORE_MODEL_MISMATCH for a blob of another model), then
+ * INVALID_ARGUMENT for a missing or other parent, then KV_POOL_EXHAUSTED or ALLOCATION_FAILED.
+ * [pool-lock, excl: release of parent] */
 SUPERSLM_API sslm_status sslm_ext_prefix_restore(sslm_model model, sslm_kv_pool* pool, const void* blob,
                                                  size_t size, sslm_prefix parent_or_null, sslm_prefix* out);
 

@@ -105,7 +105,7 @@ class Chat:
 
     @classmethod
     def restore(cls, pool: PagePool, saved: bytes, prefix: Prefix | None = None) -> Chat:
-        """The conversation that `save` gave, on a new sequence of `pool`.
+        """The conversation that `save` gave, on a new sequence of `pool`: close it as `chat.sequence`.
 
         Args:
             pool: of the same model.

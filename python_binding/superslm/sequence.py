@@ -24,7 +24,10 @@ from superslm.structured import generate as generate_structured
 
 @dataclass(frozen=True)
 class PoolStats:
-    """One consistent snapshot of a pool, in pages; `page_positions` in positions."""
+    """One consistent snapshot of a pool, in pages; `page_positions` in positions.
+
+    free_pages: no holder maps or reserves them. shared_pages: distinct pages that at least one holder maps by sharing.
+    """
 
     page_count: int
     free_pages: int
@@ -33,7 +36,10 @@ class PoolStats:
 
 
 class PagePool(Closable):
-    """K/V memory shared by the sequences and prefixes made from it."""
+    """K/V memory shared by the sequences and prefixes made from it; close them before the pool.
+
+    Each reserves its pages when it is made (KvPoolExhausted: too few are free; see docs/memory.md), and none later.
+    """
 
     def __init__(self, model: Model, pages: int) -> None:
         lib = model._lib
@@ -57,14 +63,18 @@ class PagePool(Closable):
         )
 
     def stats(self) -> PoolStats:
-        """Pages in all, free, and shared by at least one holder."""
+        """Pages in all, free, and shared."""
         out = _abi.sslm_kv_pool_stats_out()
         out.struct_size = ctypes.sizeof(out)
         check(self.model._lib.sslm_kv_pool_stats(self._handle.value, ctypes.byref(out)), "sslm_kv_pool_stats")
         return PoolStats(out.page_count, out.free_pages, out.shared_pages, out.page_positions)
 
     def sequence(self, budget: int | None = None) -> Sequence:
-        """A fresh sequence: up to `budget` positions beyond what it adopts, or the whole context."""
+        """A fresh sequence: up to `budget` positions (1..cap) beyond what it adopts, or the whole context.
+
+        With a budget it reserves `Model.pages_for(budget)` pages and shares those of a prefix that it adopts; without
+        one it reserves a whole context and copies the prefix.
+        """
         return Sequence._create(self, budget)
 
     def prefix(
@@ -72,7 +82,8 @@ class PagePool(Closable):
     ) -> Prefix:
         """An open prefix that already holds `prompt`; freeze it before sequences adopt it.
 
-        `schema` is bound first, for a prefix that is to hold the beginning of a structured text.
+        Until then it reserves the pages of `budget` positions (1..cap), or of a whole context. `schema` is bound first,
+        for a prefix that is to hold the beginning of a structured text.
         """
         prefix = Prefix._begin(self, budget)
         if schema is not None:
@@ -80,7 +91,15 @@ class PagePool(Closable):
         return prefix._filled(prompt)
 
     def restore(self, blob: bytes, prefix: Prefix | None = None) -> Sequence:
-        """The saved sequence, sharing the pages of `prefix` where it is the one the sequence adopted."""
+        """The saved sequence, sharing the pages of `prefix` where it is the one the sequence adopted.
+
+        Without that one it needs more pages, a private copy until it resets or adopts, and goes on the same.
+
+        Raises:
+            RestoreModelMismatch: the blob is of another model.
+            InvalidArgument: damaged, or not a sequence's blob.
+            KvPoolExhausted: too few free pages.
+        """
         return Sequence.restore(self, blob, prefix)
 
     def restore_prefix(self, blob: bytes, parent: Prefix | None = None) -> Prefix:
@@ -188,7 +207,10 @@ class Prefix(_Holder):
         return self
 
     def nested(self, prompt: str | Tokens = (), *, budget: int) -> Prefix:
-        """An open prefix that continues this frozen one and shares its pages."""
+        """An open prefix that continues this frozen one by up to `budget` positions (1..cap) and shares its pages.
+
+        This one may be closed afterwards. Raises InvalidArgument while it is open, or for a budget outside 1..cap.
+        """
         lib, handle = self.model._lib, _abi.sslm_prefix()
         check(
             lib.sslm_prefix_begin_from(self._handle.value, budget, ctypes.byref(handle)),
@@ -250,14 +272,14 @@ class SequenceStats:
     """Pages and positions of one sequence."""
 
     budgeted: bool
-    origin: int
-    budget: int
-    limit: int
-    context_length: int
-    private_pages: int
-    shared_pages: int
-    reserve_pages: int
-    materialized_pages: int
+    origin: int  # position the budget counts from: the adopted prefix's length, else 0
+    budget: int  # positions; the context cap without a budget
+    limit: int  # first position that is refused
+    context_length: int  # committed positions
+    private_pages: int  # own pages in use, the materialised ones included
+    shared_pages: int  # pages shared with a prefix
+    reserve_pages: int  # held, not in use yet
+    materialized_pages: int  # private copies of pages that were shared when the sequence was saved
 
 
 class Sequence(_Holder):
@@ -508,7 +530,14 @@ class Sequence(_Holder):
         self.walk = None if self.schema is None else 0
 
     def adopt(self, prefix: Prefix) -> None:
-        """Replaces the content by the frozen prefix's, sharing its pages where this sequence has a budget."""
+        """Replaces the content by the frozen prefix's, sharing its pages where this sequence has a budget.
+
+        The prefix may be closed afterwards.
+
+        Raises:
+            InvalidArgument: the prefix is not frozen, or is of another model or, with a budget, of another pool.
+            PrefixSchemaMismatch: it has walked a schema that is not bound here.
+        """
         check(
             self.model._lib.sslm_seq_adopt_prefix(self._handle.value, prefix._handle.value),
             "sslm_seq_adopt_prefix",

@@ -427,7 +427,8 @@ SUPERSLM_API sslm_status sslm_seq_restore(sslm_model model, sslm_kv_pool* pool, 
                                           sslm_seq* out);
 
 /* Makes a sequence that continues exactly as the saved one, without adapter. `prefix_or_null` is a hint:
- * where its content is the blob's, full pages are shared and counted in *out_shared_pages (may be null).
+ * where its content is the blob's, full pages are shared and counted in *out_shared_pages (may be null);
+ * otherwise they are the sequence's own, which takes as many more free pages.
  * Refuses: null out, model, pool or blob; a malformed blob (INVALID_ARGUMENT); RESTORE_MODEL_MISMATCH,
  * RESTORE_KV_MISMATCH, RESTORE_SCHEMA_MISMATCH, RESTORE_RESIDUAL_LOST; KV_POOL_EXHAUSTED.
  * The prefix must not be released meanwhile. [pool-lock] */
@@ -470,7 +471,7 @@ SUPERSLM_API sslm_status sslm_prefix_begin_budgeted(sslm_model model, sslm_kv_po
 SUPERSLM_API sslm_status sslm_prefix_begin_from(sslm_prefix parent, int32_t budget, sslm_prefix* out);
 
 /* Appends tokens to an open prefix; arguments, refusals and *consumed as sslm_prefill, except that a frozen
- * prefix is refused (PREFIX_FROZEN_REJECTED) and no adapter shapes it. [excl: prefix] */
+ * prefix is refused (PREFIX_FROZEN_REJECTED) and no adapter shapes it. [excl: prefix, ws] */
 SUPERSLM_API sslm_status sslm_prefix_prefill(sslm_model model, sslm_prefix prefix, const int32_t* tokens,
                                              int32_t count, int32_t chunk_budget, sslm_span_kind kind,
                                              sslm_workspace ws, int32_t* consumed);

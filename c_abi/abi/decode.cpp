@@ -74,9 +74,13 @@ sslm_status check_entries(const sslm_model_s& model, Sequence* const* sequences,
 // At a token boundary: room for one more row, and its page from the reserve.
 sslm_status open_row(Sequence& sequence) {
   const decode::SequenceState& state = sequence.state;
+  sequence.opened = false;
   if (state.ready || abi::mid_token(state)) return SSLM_OK;
   if (state.length >= sequence.holder.limit()) return abi::limit_status(sequence);
-  return sequence.holder.map_to(state.length + 1) ? SSLM_OK : SSLM_KV_POOL_EXHAUSTED;
+  const uint32_t mapped = sequence.holder.mapped();
+  if (!sequence.holder.map_to(state.length + 1)) return SSLM_KV_POOL_EXHAUSTED;
+  sequence.opened = sequence.holder.mapped() != mapped;
+  return SSLM_OK;
 }
 
 decode::Entry entry_of(Sequence& sequence, const abi::Selection& selection, int32_t index) {
@@ -142,12 +146,21 @@ Group gather(const BatchTables& tables, const abi::Selection& selection, int32_t
   return group;
 }
 
+// Members behind a failed one are as before the call.
+void close_rows(const BatchTables& tables, int32_t first, int32_t members) {
+  for (int32_t i = first; i < members; ++i) {
+    Sequence& sequence = *tables.sequences[tables.group_index[i]];
+    if (sequence.opened) sequence.holder.unmap_behind(sequence.state.length);
+  }
+}
+
 // Advances entries [begin, end) of one group and writes their outputs, up to the first failure.
 sslm_status advance(abi::CallScratch& scratch, const Group& group, int32_t begin, int32_t layer_budget,
                     int32_t* out_tokens) {
   const BatchTables& tables = scratch.tables;
   const int32_t done = decode::decode_group(scratch.engine, tables.group, group.members, layer_budget);
   const bool failed = done < group.members;
+  close_rows(tables, done + 1, group.members);
   const int32_t end = failed ? tables.group_index[done] : group.end;
   for (int32_t i = begin, member = 0; i < end; ++i) {
     out_tokens[i] = tables.sequences[i] == nullptr ? kReleased : output_of(tables.group[member++]);

@@ -38,6 +38,7 @@ struct sslm_model_s {
   sslm_schema_s* schemas = nullptr;
   int32_t schema_count = 0;
   std::atomic<uint32_t> live{0};  // sequences, prefixes and adapters
+  uint32_t serial = 0;            // of this mapping: an address may be another model's later
 
   const superslm::artifact::ModelView& view() const { return artifact.view; }
 };
@@ -52,8 +53,10 @@ struct sslm_workspace_s {
 };
 
 struct sslm_kv_pool_s {
-  sslm_model model = nullptr;  // compared, never followed: the model may be unmapped first
+  uint32_t model_serial = 0;  // not the address: the model may be unmapped first
   superslm::kv::Pool pages;
+
+  bool belongs_to(const sslm_model_s& model) const { return model_serial == model.serial; }
 };
 
 struct sslm_adapter_s {
@@ -79,6 +82,7 @@ struct Sequence : Context {
   decode::EmittedHistory history;
   bool bindable = true;
   bool in_group = false;  // of the decode call that holds the lock
+  bool opened = false;    // that call mapped a page for it
 };
 
 // An object of the library on its heap; null when memory is exhausted.

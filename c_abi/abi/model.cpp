@@ -8,6 +8,8 @@ using namespace superslm;
 
 namespace {
 
+std::atomic<uint32_t> next_serial{0};
+
 // A handle of its own for each schema; false when memory is exhausted.
 bool make_schemas(sslm_model model) {
   const auto count = static_cast<size_t>(model->artifact.schema_count);
@@ -59,6 +61,7 @@ sslm_status sslm_model_map(const void* data, size_t size, sslm_model* out) {
   const artifact::ModelView& view = model->view();
   model->geometry =
       kv::make_geometry(view.layer_count, view.kv_heads, view.head_dim, /*element_bytes=*/1, view.cap);
+  model->serial = next_serial.fetch_add(1, std::memory_order_relaxed);
   *out = model;
   return SSLM_OK;
 }

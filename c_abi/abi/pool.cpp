@@ -15,7 +15,7 @@ sslm_status create_pool(sslm_model model, kv::PoolKind kind, void* buf, size_t b
   if (refusal != kv::Status::kOk) return abi::status_of(refusal);
   sslm_kv_pool pool = abi::create<sslm_kv_pool_s>();
   if (pool == nullptr) return SSLM_ALLOCATION_FAILED;
-  pool->model = model;
+  pool->model_serial = model->serial;
   const kv::Status opened = pool->pages.open(model->geometry, kind, buf, buf_size, units);
   if (opened != kv::Status::kOk) {
     abi::destroy(pool);

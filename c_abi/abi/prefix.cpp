@@ -18,7 +18,7 @@ sslm_status sslm_prefix_begin(sslm_model model, sslm_kv_pool* pool, sslm_prefix*
   if (out == nullptr) return SSLM_INVALID_ARGUMENT;
   *out = nullptr;
   if (model == nullptr || pool == nullptr || *pool == nullptr) return SSLM_INVALID_ARGUMENT;
-  if ((*pool)->model != model) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model)) return SSLM_INVALID_ARGUMENT;
   kv::Holder holder;
   const kv::Status drawn =
       kv::Holder::create((*pool)->pages, kv::Mode::kNoBudget, model->view().cap, &holder);
@@ -30,7 +30,7 @@ sslm_status sslm_prefix_begin_budgeted(sslm_model model, sslm_kv_pool* pool, int
   if (out == nullptr) return SSLM_INVALID_ARGUMENT;
   *out = nullptr;
   if (model == nullptr || pool == nullptr || *pool == nullptr) return SSLM_INVALID_ARGUMENT;
-  if ((*pool)->model != model || !abi::valid_budget(*model, budget)) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model) || !abi::valid_budget(*model, budget)) return SSLM_INVALID_ARGUMENT;
   kv::Holder holder;
   const kv::Status drawn = kv::Holder::create((*pool)->pages, kv::Mode::kBudget, budget, &holder);
   return begin(model, holder, drawn, out);

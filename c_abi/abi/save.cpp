@@ -159,6 +159,6 @@ sslm_status sslm_seq_restore_shared(sslm_model model, sslm_kv_pool* pool, const 
   const blob::Status checked =
       blob::parse(abi::facts_of(*model), static_cast<const uint8_t*>(blob_bytes), size, &parsed);
   if (checked != blob::Status::kOk) return abi::status_of(checked);
-  if ((*pool)->model != model) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model)) return SSLM_INVALID_ARGUMENT;
   return rebuild(model, *pool, parsed, prefix_or_null, out, out_shared_pages);
 }

@@ -13,7 +13,7 @@ namespace {
 
 // The parent a nested blob names, in the pool where both will share pages.
 bool is_parent(const blob::ParsedPrefix& parsed, sslm_kv_pool pool, sslm_prefix parent) {
-  return parent != nullptr && parent->model == pool->model && parent->holder.pool() == &pool->pages &&
+  return parent != nullptr && parent->holder.pool() == &pool->pages &&
          parsed.names(parent->holder, parent->state.length);
 }
 
@@ -43,7 +43,7 @@ sslm_status sslm_ext_prefix_restore(sslm_model model, sslm_kv_pool* pool, const 
   const blob::Status checked =
       blob::parse_prefix(abi::facts_of(*model), static_cast<const uint8_t*>(blob_bytes), size, &parsed);
   if (checked != blob::Status::kOk) return abi::status_of(checked);
-  if ((*pool)->model != model) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model)) return SSLM_INVALID_ARGUMENT;
   if (parsed.nested() && !is_parent(parsed, *pool, parent_or_null)) return SSLM_INVALID_ARGUMENT;
   const kv::Holder* parent = parent_or_null == nullptr ? nullptr : &parent_or_null->holder;
   kv::Holder holder;

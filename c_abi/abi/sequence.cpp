@@ -69,7 +69,7 @@ sslm_status sslm_seq_create(sslm_model model, sslm_kv_pool* pool, sslm_seq* out)
   if (out == nullptr) return SSLM_INVALID_ARGUMENT;
   *out = nullptr;
   if (model == nullptr || pool == nullptr || *pool == nullptr) return SSLM_INVALID_ARGUMENT;
-  if ((*pool)->model != model) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model)) return SSLM_INVALID_ARGUMENT;
   return create_sequence(model, *pool, kv::Mode::kNoBudget, model->view().cap, out);
 }
 
@@ -77,7 +77,7 @@ sslm_status sslm_seq_create_budgeted(sslm_model model, sslm_kv_pool* pool, int32
   if (out == nullptr) return SSLM_INVALID_ARGUMENT;
   *out = nullptr;
   if (model == nullptr || pool == nullptr || *pool == nullptr) return SSLM_INVALID_ARGUMENT;
-  if ((*pool)->model != model || !abi::valid_budget(*model, budget)) return SSLM_INVALID_ARGUMENT;
+  if (!(*pool)->belongs_to(*model) || !abi::valid_budget(*model, budget)) return SSLM_INVALID_ARGUMENT;
   return create_sequence(model, *pool, kv::Mode::kBudget, budget, out);
 }
 

@@ -123,6 +123,8 @@ Status FixedPart::check_state(const Parsed& parsed) const {
   const bool pending = state.pending_token != -1;
   const int states = (state.ready ? 1 : 0) + (mid_token ? 1 : 0) + (pending ? 1 : 0);
   if (states != (fresh ? 0 : 1)) return Status::kInvalid;
+  // Of the context's tokens the first came from a prompt; the one being written comes on top.
+  if (state.ready && parsed.history.length >= static_cast<uint64_t>(state.length)) return Status::kInvalid;
   // An unfinished token has room for its own row.
   return parsed.positions <= limit_of(parsed, facts_.geometry.cap) ? Status::kOk : Status::kInvalid;
 }

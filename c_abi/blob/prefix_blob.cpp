@@ -107,6 +107,7 @@ Status parse_prefix(const ModelFacts& facts, const uint8_t* bytes, size_t size, 
   if (status != Status::kOk) return status;
   const decode::SequenceState& state = common.state;
   if (state.layer_index != 0 || state.pending_token != -1) return Status::kInvalid;
+  if (out->nested() && common.mode != kv::Mode::kBudget) return Status::kInvalid;
   out->parent_digest = bytes + kParentDigestAt;
   if (!out->nested() && !all_zero(out->parent_digest, kDigestBytes)) return Status::kInvalid;
   return Status::kOk;

@@ -3,11 +3,14 @@
 // A frozen prefix as a blob, SSP1. A nested one carries its own rows only and names its parent by a digest of
 // the parent's rows, so that both share pages again after a restore.
 //
+// clang-format off
 //   0    156  as SSB5: no pending token, layer 0, no history, ready unless empty
-//   156   16  mode, budget, origin, as SSB6
-//   172   32  SHA-256 of rows [0, origin) as [layer][K, V][kv head][position][element]; zeros when origin is
-//   0 204   RB  residual then   8  number of rows, u64: length - origin then      rows [origin, length):
-//   [layer][K, V][kv head][position][element]
+//   156   16  mode, budget, origin, as SSB6; a nested one has a budget
+//   172   32  SHA-256 of rows [0, origin) as [layer][K, V][kv head][position][element]; zeros when origin is 0
+//   204   RB  residual
+//   then   8  number of rows, u64: length - origin
+//   then      rows [origin, length): [layer][K, V][kv head][position][element]
+// clang-format on
 #pragma once
 
 #include "blob/blob.h"

@@ -80,13 +80,13 @@ bool Holder::map_to(int64_t end) {
   return true;
 }
 
-// Private pages from table index keep on go back to the own reserve, the first on top.
-void Holder::unmap_private(int64_t keep) {
+void Holder::unmap_behind(int64_t end) {
+  const int64_t keep = pages_covering(end, page_positions());
   for (; private_ > 0 && mapped() > keep; --private_) pool_->push(reserve_, table_[mapped() - 1]);
 }
 
 void Holder::reset() {
-  unmap_private(0);
+  unmap_behind(0);
   pool_->give_back(table_, shared_, table_ + shared_, materialized_, Chain(), false);
   shared_ = materialized_ = 0;
   set_origin(0);
@@ -94,7 +94,7 @@ void Holder::reset() {
 
 void Holder::freeze(int64_t length) {
   if (frozen_) return;
-  unmap_private(pages_covering(length, page_positions()));
+  unmap_behind(length);
   pool_->give_back(nullptr, 0, nullptr, 0, reserve_, false);
   reserve_ = Chain();
   frozen_ = true;

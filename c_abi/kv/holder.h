@@ -72,6 +72,9 @@ class Holder {
   // nothing mapped, when the reserve is short, which cannot happen for end <= limit().
   bool map_to(int64_t end);
 
+  // Private pages that [0, end) does not need go back to the own reserve, the first on top.
+  void unmap_behind(int64_t end);
+
   void reset();
 
   // First call: gives back every page that [0, length) does not need. Later calls do nothing.
@@ -87,15 +90,14 @@ class Holder {
   int64_t origin() const { return origin_; }
   int64_t limit() const { return limit_; }  // positions that may be written: [0, limit)
   bool frozen() const { return frozen_; }
+  uint32_t mapped() const { return shared_ + materialized_ + private_; }  // pages in the table
   HolderStats stats() const;
 
  private:
   Status draw(Pool& pool, Mode mode, int32_t budget, int64_t pages);
-  uint32_t mapped() const { return shared_ + materialized_ + private_; }
   int64_t page_positions() const { return pool_->geometry().page_positions; }
   void set_origin(int64_t origin);
   void share_pages_of(const Holder& source, int64_t count);
-  void unmap_private(int64_t keep);
   static bool can_share(const Pool& pool, const RestoreRequest& request);
 
   Pool* pool_ = nullptr;

@@ -188,6 +188,9 @@ void every_field_is_checked() {
   expect(good, 120, uint32_t(0), Status::kInvalid);
   expect(good, 156, uint32_t(2), Status::kInvalid);
   expect(good, 160, int32_t(0), Status::kInvalid);
+  Bytes unbounded = good;  // who continues a prefix has a budget
+  put(unbounded, 156, uint32_t(0));
+  expect(unbounded, 160, int32_t(300), Status::kInvalid);
   expect(good, 164, int64_t(101), Status::kInvalid);
   expect(good, 164, int64_t(191), Status::kInvalid);
   expect(good, 204 + 4 * kHidden, uint64_t(91), Status::kInvalid);

@@ -185,6 +185,16 @@ void only_the_four_resting_states_exist() {
   f.expect<int32_t>(f.ssb6, 160, 31, Status::kOk);
 }
 
+void a_ready_sequence_has_emitted_less_than_its_context() {
+  Fixture f;
+  for (int64_t length : {3, 4}) {
+    f.plain.kv.reset();
+    f.plain.fill(length, 1);
+    CHECK_EQ(f.plain.history.size(), 3);
+    CHECK_EQ(parse(f.facts, f.plain.save(f.facts)), length == 3 ? Status::kInvalid : Status::kOk);
+  }
+}
+
 void fresh_blobs_carry_nothing() {
   Fixture f;
   f.plain.kv.reset();
@@ -271,11 +281,11 @@ void the_first_failing_check_decides() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(
-      {TEST(good_blobs_parse), TEST(short_and_unknown_containers_are_invalid),
-       TEST(identity_fields_have_statuses_of_their_own), TEST(histories_and_lengths_are_bounded),
-       TEST(a_row_past_the_cap_is_invalid), TEST(budget_fields_are_consistent),
-       TEST(rows_must_have_their_exact_count), TEST(only_the_four_resting_states_exist),
-       TEST(fresh_blobs_carry_nothing), TEST(older_formats_are_read), TEST(the_first_failing_check_decides)},
-      argc, argv);
+  return run_tests({TEST(good_blobs_parse), TEST(short_and_unknown_containers_are_invalid),
+                    TEST(identity_fields_have_statuses_of_their_own), TEST(histories_and_lengths_are_bounded),
+                    TEST(a_row_past_the_cap_is_invalid), TEST(budget_fields_are_consistent),
+                    TEST(rows_must_have_their_exact_count), TEST(only_the_four_resting_states_exist),
+                    TEST(a_ready_sequence_has_emitted_less_than_its_context), TEST(fresh_blobs_carry_nothing),
+                    TEST(older_formats_are_read), TEST(the_first_failing_check_decides)},
+                   argc, argv);
 }

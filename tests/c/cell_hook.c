@@ -5,6 +5,8 @@
  * Artifacts: a model whose every projection group is wide enough to be split. */
 #include "blob_fields.h"
 #include "check.h"
+#include "pages.h"
+#include "sslm_test.h"
 
 #if !defined(__wasm__)
 #include <pthread.h>
@@ -330,6 +332,46 @@ static void a_fault_in_a_joint_pass_stops_its_first_entry_and_leaves_the_others(
   OK(sslm_model_unmap(model));
 }
 
+static void a_fault_in_a_joint_pass_maps_no_page_for_the_entries_behind_it(void) {
+  enum { BATCH = 3, PAGE = 8 };
+  sslm_model model;
+  pool_memory memory;
+  sslm_workspace ws;
+  sslm_seq batch[BATCH];
+  int32_t out[BATCH], i, call, layers;
+  sslm_test_pin_page_positions(PAGE);
+  model = map_artifact(WIDE);
+  layers = info_of(model).layers;
+  memory = make_pool(model, PAGE_POOL, 3 * BATCH);
+  ws = make_workspace(model, BATCH, 16);
+  for (i = 0; i < BATCH; ++i) batch[i] = make_budgeted(model, memory.pool, 2 * PAGE);
+  for (call = 0; call <= 5 * layers; ++call) {
+    hook h = good_hook();
+    sslm_seq_kv_stats_out before[BATCH], after;
+    h.faulty_at = call;
+    h.fault = OMITS;
+    install(ws, run_tasks, &h, 4, SSLM_PARALLEL_FOR_MATVEC);
+    for (i = 0; i < BATCH; ++i) {
+      OK(sslm_seq_reset(batch[i]));
+      prefill_run(model, batch[i], PAGE, (uint32_t)i, NULL);
+      decode_token(model, batch[i], NULL); /* its row will be the first of a page */
+      before[i] = kv_stats(batch[i]);
+    }
+    STATUS(INVALID_ARGUMENT, step(model, batch, BATCH, layers, ws, out));
+    for (i = 1; i < BATCH; ++i) {
+      after = kv_stats(batch[i]);
+      CHECK(memcmp(&after, &before[i], sizeof(after)) == 0);
+    }
+    OK(step(model, batch, BATCH, layers, ws, out));
+    for (i = 0; i < BATCH; ++i) CHECK_INT(kv_stats(batch[i]).mapped_private_pages, 2);
+  }
+  for (i = 0; i < BATCH; ++i) OK(sslm_seq_release(batch[i]));
+  OK(sslm_workspace_destroy(ws));
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+  sslm_test_pin_page_positions(0);
+}
+
 static void a_faulty_hook_in_a_one_token_prefill_changes_nothing(void) {
   const sslm_model model = map_artifact(WIDE);
   const int32_t layers = info_of(model).layers;
@@ -460,6 +502,7 @@ static const cell cells[] = {
     CELL(a_prefill_is_split_only_when_it_admits_one_token),
     CELL(a_faulty_hook_in_decode_costs_no_state_at_any_group),
     CELL(a_fault_in_a_joint_pass_stops_its_first_entry_and_leaves_the_others),
+    CELL(a_fault_in_a_joint_pass_maps_no_page_for_the_entries_behind_it),
     CELL(a_faulty_hook_in_a_one_token_prefill_changes_nothing),
     CELL(a_spread_hook_serves_prefill_and_gives_the_same_bits),
     CELL(a_faulty_spread_hook_in_a_prefill_changes_nothing),

@@ -83,6 +83,27 @@ static void pools_and_workspaces_outlive_their_model(void) {
   OK(sslm_workspace_destroy(ws));
 }
 
+static void no_later_model_takes_the_pool_of_an_unmapped_one(void) {
+  sslm_model model = map_artifact(SMALL);
+  const sslm_model first = model;
+  pool_memory memory = make_pool(model, PAGE_POOL, 100);
+  int tries, same = 0;
+  for (tries = 0; tries < 8; ++tries) { /* the heap gives the same address again, sooner or later */
+    sslm_seq seq;
+    sslm_prefix prefix;
+    OK(sslm_model_unmap(model));
+    model = map_artifact(SMALL);
+    same += model == first;
+    STATUS(INVALID_ARGUMENT, sslm_seq_create(model, &memory.pool, &seq));
+    STATUS(INVALID_ARGUMENT, sslm_seq_create_budgeted(model, &memory.pool, 10, &seq));
+    STATUS(INVALID_ARGUMENT, sslm_prefix_begin(model, &memory.pool, &prefix));
+    STATUS(INVALID_ARGUMENT, sslm_prefix_begin_budgeted(model, &memory.pool, 10, &prefix));
+  }
+  printf("note: %d of %d models had the address of the first\n", same, tries);
+  OK(sslm_kv_pool_destroy(memory.pool));
+  OK(sslm_model_unmap(model));
+}
+
 static void a_live_holder_keeps_its_pool(void) {
   const sslm_model model = map_artifact(SMALL);
   int kind;
@@ -403,6 +424,7 @@ static const cell cells[] = {
     CELL(layouts_ordinals_and_constants_are_those_of_the_contract),
     CELL(a_live_sequence_or_prefix_keeps_its_model_mapped_and_usable),
     CELL(pools_and_workspaces_outlive_their_model),
+    CELL(no_later_model_takes_the_pool_of_an_unmapped_one),
     CELL(a_live_holder_keeps_its_pool),
     CELL(a_read_only_mapping_costs_little_heap_and_an_unaligned_copy_talks_the_same),
     CELL(a_reset_sequence_is_a_fresh_one_whatever_its_state_was),

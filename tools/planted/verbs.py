@@ -53,6 +53,13 @@ def _verbs() -> tuple[Mutant, ...]:
             "cell:cell_decode/a_pending_sequence_at_its_limit_is_refused_before_its_row_is_written",
         ),
         Mutant(
+            "entries behind a failed one keep the page of their next row",
+            "c_abi/abi/decode.cpp",
+            "  close_rows(tables, done + 1, group.members);\n",
+            "",
+            "cell:cell_hook/a_fault_in_a_joint_pass_maps_no_page_for_the_entries_behind_it",
+        ),
+        Mutant(
             "a sequence named twice advances in one pass",
             "c_abi/abi/decode.cpp",
             "    if (sequence->in_group) break;",

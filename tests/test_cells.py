@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dev
 import pytest
-from cell_programs import PROGRAMS, all_cells, artifacts_of, run_cell
+from cell_programs import PROGRAMS, all_cells, artifacts_of, cells_of, run_cell
 
 
 @pytest.mark.parametrize(("program", "cell"), list(all_cells()))
@@ -31,6 +31,72 @@ def test_cells_hold_with_four_bit_weights(
 ) -> None:
     """The same promises over the other storage of weights."""
     run_cell(c_program(program), artifacts_of(program, fixture_artifact, "w4"))
+
+
+# What holds in one kind of pool only: how many pages are drawn, shared or poisoned, or how many holders fit.
+FIGURES_OF_PAGES = {
+    "every_refusal_leaves_the_out_handle_null",
+    "a_private_restore_draws_the_origin_too_until_its_first_reset",
+    "a_prefix_blob_is_refused_like_a_save",
+}
+FIGURES_OF_A_KIND = {
+    "page": {
+        "a_contiguous_pool_holds_one_page_a_holder_with_the_same_tokens_and_blobs",
+        "a_baked_world_and_persona_continue_as_the_prefilled_ones",
+    },
+    "block": FIGURES_OF_PAGES
+    | {
+        "a_contiguous_pool_holds_one_page_a_holder_with_the_same_tokens_and_blobs",
+        "a_baked_world_and_persona_continue_as_the_prefilled_ones",
+    },
+    "contiguous": FIGURES_OF_PAGES
+    | {
+        "budgets_outside_one_to_the_cap_are_refused",
+        "exhausted_memory_gives_back_everything_that_was_drawn",
+        "a_batch_of_any_size_is_decoded",
+        "n_blocks_admit_n_handles_of_any_mixture",
+        "freezing_returns_what_the_content_does_not_need",
+        "statistics_of_a_nested_cast_are_those_of_the_contract",
+        "sharers_keep_a_released_prefix_until_the_last_of_them",
+        "one_page_contexts_copy_and_two_page_contexts_share",
+        "a_shared_prefix_of_4000_holds_its_pages_until_the_sharer_resets",
+        "released_pages_hold_poison_where_they_were_written_and_nowhere_else",
+        "restore_shared_shares_only_with_the_prefix_that_matches",
+        "a_baked_world_and_persona_continue_as_the_prefilled_ones",
+    },
+}
+OF_HOLDERS = (
+    "cell_arguments",
+    "cell_lifecycle",
+    "cell_prefill",
+    "cell_decode",
+    "cell_threads",
+    "cell_pages",
+    "cell_save",
+)
+
+
+@pytest.mark.parametrize("kind", FIGURES_OF_A_KIND)
+@pytest.mark.parametrize("program", OF_HOLDERS)
+def test_cells_hold_in_every_kind_of_pool(
+    program: str,
+    kind: str,
+    c_program: Callable[..., Path],
+    fixture_artifact: Callable[..., Path],
+    preload: dict[str, str],
+) -> None:
+    """Tokens, blobs and statuses are the same in page, block and contiguous pools."""
+    built = c_program(program, f"-DCHECK_POOL_KIND={kind.upper()}_POOL")
+    artifacts = artifacts_of(program, fixture_artifact)
+    for cell in cells_of(program):
+        if cell not in FIGURES_OF_A_KIND[kind]:
+            run_cell(built, artifacts, cell, preload)
+
+
+def test_cells_of_one_kind_of_pool_exist() -> None:
+    """A cell that was renamed is not left out by its old name."""
+    known = {cell for _, cell in all_cells(OF_HOLDERS)}
+    assert set().union(*FIGURES_OF_A_KIND.values()) <= known
 
 
 CHECKED = [(program, "sanitized") for program in PROGRAMS]

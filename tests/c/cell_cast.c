@@ -181,13 +181,15 @@ static void restore_cast(cast* c, const blob* saves, int with_handles) {
 
 static void reset_and_count_further_creates(cast* c) {
   sslm_seq more[101];
+  sslm_status status = SSLM_OK;
   int i, n = 0;
   for (i = 0; i < SPEAKERS; ++i) {
     OK(sslm_seq_reset(c->speakers[i]));
     OK(sslm_seq_adopt_prefix(c->speakers[i], c->personas[i % PERSONAS]));
   }
-  while (n < 101 && sslm_seq_create_budgeted(c->model, &c->pool, BUDGET, &more[n]) == SSLM_OK) ++n;
+  while (n < 101 && (status = sslm_seq_create_budgeted(c->model, &c->pool, BUDGET, &more[n])) == SSLM_OK) ++n;
   CHECK_INT(n, 100);
+  CHECK_INT(status, SSLM_KV_POOL_EXHAUSTED);
   while (n > 0) OK(sslm_seq_release(more[--n]));
 }
 

@@ -65,14 +65,14 @@ static void an_exhausted_pool_refuses_every_drawing_verb_and_still_adopts(void) 
     pool_memory memory = make_pool(model, kind, kind == PAGE_POOL ? 80 : kind == BLOCK_POOL ? 1 : 2);
     sslm_prefix prefix = frozen_root(model, memory.pool, 200, 200, 1), no_prefix = (sslm_prefix)(uintptr_t)8;
     sslm_seq seq = make_budgeted(model, memory.pool, 300), no_seq = (sslm_seq)(uintptr_t)8;
-    sslm_seq fill[64];
+    sslm_seq fill[128];
     int fills = 0;
     uint32_t shared = 9, left;
     blob saved;
     prefill_run(model, seq, 5, 4, NULL);
     saved = save(seq);
-    while (fills < 64 && sslm_seq_create_budgeted(model, &memory.pool, 1, &fill[fills]) == SSLM_OK) ++fills;
-    CHECK(fills < 64);
+    while (fills < 128 && sslm_seq_create_budgeted(model, &memory.pool, 1, &fill[fills]) == SSLM_OK) ++fills;
+    CHECK(fills < 128);
     left = free_pages(memory.pool);
     CHECK(left < 2);
     STATUS(KV_POOL_EXHAUSTED, sslm_seq_create(model, &memory.pool, &no_seq));

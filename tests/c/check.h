@@ -162,8 +162,23 @@ static inline sslm_status create_pool(int kind, sslm_model model, void* buffer, 
   return sslm_kv_pool_create_contiguous(model, buffer, size, count, out);
 }
 
+/* With CHECK_POOL_KIND every pool is of that kind, with room for no fewer holders. */
+#ifdef CHECK_POOL_KIND
+static inline uint32_t count_of_kind(sslm_model model, int kind, uint32_t count) {
+  const uint32_t pages = (uint32_t)sslm_kv_pages_for_budget(model, info_of(model).cap); /* of a context */
+  if (kind == CHECK_POOL_KIND) return count;
+  if (CHECK_POOL_KIND == PAGE_POOL) return count * pages;
+  if (CHECK_POOL_KIND == BLOCK_POOL) return kind == PAGE_POOL ? (count + pages - 1) / pages : count;
+  return count < 192 ? count + 8 : 200; /* a holder takes a context of its own */
+}
+#endif
+
 static inline pool_memory make_pool(sslm_model model, int kind, uint32_t count) {
   pool_memory memory;
+#ifdef CHECK_POOL_KIND
+  count = count_of_kind(model, kind, count);
+  kind = CHECK_POOL_KIND;
+#endif
   memory.size = pool_bytes(model, kind, count);
   memory.buffer = (unsigned char*)aligned(memory.size);
   memset(memory.buffer, CHECK_FILL, memory.size);

@@ -123,6 +123,16 @@ def test_closing_in_the_wrong_order_says_what_to_close_first(model: Any, pool: A
         sequence.prefill(PROMPT)
 
 
+def test_the_error_that_ends_a_block_is_the_one_to_see(model: Any) -> None:
+    with pytest.raises(RuntimeError, match="of the game") as raised, model.pool(pages=4) as pool:
+        sequence = pool.sequence(budget=8)
+        raise RuntimeError("of the game")
+    if hasattr(raised.value, "__notes__"):
+        assert "close its sequences" in raised.value.__notes__[0]
+    sequence.close()
+    pool.close()
+
+
 def test_forgotten_objects_give_their_memory_back(model: Any, pool: Any) -> None:
     before = pool.stats().free_pages
     sequence = pool.sequence(budget=8)
@@ -161,11 +171,57 @@ def test_a_refusal_names_the_verb_the_argument_and_what_went_in(model: Any, pool
         assert sequence.decode() >= 0  # the five are usable
         with pytest.raises(errors.KvBudgetExceeded, match="sequence 0 holds 5 positions, its limit is 5"):
             sequence.decode()
-    with pytest.raises(errors.InvalidArgument, match="sslm_seq_create_budgeted.*budget 0"):
+    with pytest.raises(errors.InvalidArgument, match="sslm_seq_create_budgeted.*budget must be 1.*, not 0"):
         pool.sequence(budget=0)
     with pool.sequence() as sequence, pytest.raises(errors.TokenIdOutOfRange, match="after 1 of 2"):
         sequence.prefill([1, model.info.vocab])
     assert errors.InvalidArgument.__module__ == errors.SuperslmError.__module__ == "superslm.errors"
+
+
+def test_a_full_pool_says_what_is_needed_and_what_is_free(model: Any) -> None:
+    from superslm import errors
+
+    with model.pool(pages=1) as pool, pool.sequence(budget=1):
+        free, needed = pool.stats().free_pages, model.pages_for(model.info.cap)
+        for make in (pool.sequence, pool.prefix):
+            with pytest.raises(
+                errors.KvPoolExhausted, match=f"whole context.*{needed} pages, {free} of 1 are free"
+            ):
+                make()
+
+
+def test_an_open_prefix_asks_to_be_frozen(pool: Any) -> None:
+    from superslm import errors
+
+    with pool.prefix(PROMPT, budget=8) as prefix, pool.sequence(budget=8) as sequence:
+        with pytest.raises(errors.InvalidArgument, match="freeze"):
+            prefix.nested(PROMPT, budget=8)
+        with pytest.raises(errors.InvalidArgument, match="must be frozen"):
+            sequence.adopt(prefix)
+
+
+@pytest.mark.parametrize("number", [1 << 31, (1 << 32) + 5, -(1 << 40)])
+def test_numbers_past_32_bits_are_refused_instead_of_wrapped(model: Any, pool: Any, number: int) -> None:
+    with pool.sequence(budget=8) as sequence, pool.prefix(budget=8).freeze() as prefix:
+        for call in (
+            lambda: pool.sequence(budget=number),
+            lambda: pool.prefix(budget=number),
+            lambda: prefix.nested(budget=number),
+            lambda: model.pages_for(number),
+            lambda: model.workspace(max_chunk=number),
+            lambda: sequence.prefill(PROMPT, chunk=number),
+            lambda: sequence.decode(layer_budget=number),
+        ):
+            with pytest.raises(ValueError, match="32 bits"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "room", [{"pages": 0}, {"pages": -3}, {"pages": 1 << 32}, {"contexts": 0}, {"contexts": -1}]
+)
+def test_a_pool_of_no_pages_is_refused(model: Any, room: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least one page"):
+        model.pool(**room)
 
 
 def test_a_refused_decode_says_which_of_its_arguments_it_was(

@@ -186,6 +186,7 @@ def test_the_command_prints_the_plan_and_draws_the_map(
 ) -> None:
     artifact, picture = str(fixture_artifact("cast")), tmp_path / "map.svg"
     cast = ["--world", "1000", "--personas", "10x200", "--sequences", "50x512"]
+    assert main(["memory", artifact, *cast, "--svg", str(tmp_path / "map.png")]) != 0  # it would hold no PNG
     assert main(["memory", artifact, *cast, "--svg", str(picture)]) == 0
     shown = capsys.readouterr().out
     for words in ("505 pages, 189.4 MiB", "60 x 24.0 MiB: 1,440.0 MiB", "1,405 pages", "10 x 4 pages"):

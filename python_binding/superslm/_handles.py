@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import operator
 import os
 import sys
 import weakref
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from superslm import _abi
-from superslm._library import check
+from superslm._library import SuperslmError, check
 
 Tokens = Sequence[int] | np.ndarray
 
@@ -48,6 +49,14 @@ def token_ids(tokens: Tokens) -> np.ndarray:
     if array.min() < -(1 << 31) or array.max() >= 1 << 31:
         raise ValueError("token ids must fit 32 bits")
     return np.ascontiguousarray(array, np.int32)
+
+
+def int32(number: int, name: str) -> int:
+    """`number` as an argument of a verb; refuses what 32 bits would change. Raises TypeError for a fraction."""
+    value = operator.index(number)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"{name} must fit 32 bits, not {value}")
+    return value
 
 
 def int32_pointer(array: np.ndarray) -> Any:
@@ -124,5 +133,11 @@ class Closable:
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except SuperslmError as refusal:
+            if error is None:
+                raise
+            if hasattr(error, "add_note"):  # the error that ended the block is the one to see
+                error.add_note(f"and it could not be closed: {refusal}")

@@ -189,6 +189,10 @@ def memory(options: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     if options.svg is not None:
         check_output(options.svg, options.model)
+        if options.svg.suffix.lower() != ".svg":
+            raise CommandError(
+                f"the page map is SVG, and {options.svg} is not", "Name a file that ends in .svg."
+            )
     with Model.load(options.model) as model:
         geometry = Geometry(model.page_positions, model.page_size, model.info.cap)
     cast = Cast(options.world, *options.personas, *options.sequences)

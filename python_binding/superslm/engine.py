@@ -26,6 +26,7 @@ from superslm._handles import (
     Handle,
     Tokens,
     address_of,
+    int32,
     int32_pointer,
     mapped_file,
     token_ids,
@@ -270,7 +271,7 @@ class Model(Closable):
         if pages is not None and contexts is not None:
             raise ValueError("give pages or contexts, not both")
         if pages is None:
-            pages = (contexts or 1) * self.pages_for(self.info.cap)
+            pages = (1 if contexts is None else contexts) * self.pages_for(self.info.cap)
         from superslm.sequence import PagePool
 
         return PagePool(self, pages)
@@ -287,7 +288,7 @@ class Model(Closable):
 
     def pages_for(self, budget: int) -> int:
         """Pages that a sequence of this budget (positions, 1..cap) reserves."""
-        pages = int(self._lib.sslm_kv_pages_for_budget(self._handle.value, budget))
+        pages = int(self._lib.sslm_kv_pages_for_budget(self._handle.value, int32(budget, "budget")))
         if pages == 0:
             raise ValueError(f"budget must be 1..{self.info.cap}, not {budget}")
         return pages
@@ -324,7 +325,7 @@ class Model(Closable):
         """
         handles = (_abi.sslm_seq * len(sequences))(*[s._handle.value for s in sequences])
         out = np.full(len(sequences), _UNTOUCHED, np.int32)
-        budget = self.info.layers if layer_budget is None else layer_budget
+        budget = self.info.layers if layer_budget is None else int32(layer_budget, "layer_budget")
         space = (workspace or self._thread_workspace())._handle.value
         verb, arguments = self._decode_call(selection, len(sequences), budget)
         status = getattr(self._lib, verb)(
@@ -435,7 +436,9 @@ class Workspace(Closable):
         self, model: Model, max_batch: int, max_chunk: int, max_layers: int, *, weak: bool = False
     ) -> None:
         lib = model._lib
-        config = _abi.sslm_config(max_batch, max_chunk, max_layers, 0)
+        config = _abi.sslm_config(
+            int32(max_batch, "max_batch"), int32(max_chunk, "max_chunk"), int32(max_layers, "max_layers"), 0
+        )
         size = int(lib.sslm_workspace_size(model._handle.value, ctypes.byref(config)))
         if size == 0:
             raise ValueError(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from superslm import _abi
-from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32_pointer, token_ids
+from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32, int32_pointer, token_ids
 from superslm._library import SuperslmError, check
 from superslm.adapter import Adapter
 from superslm.engine import CHUNK, DEAD_END, Detokenizer, Model, Workspace
@@ -43,6 +44,8 @@ class PagePool(Closable):
 
     def __init__(self, model: Model, pages: int) -> None:
         lib = model._lib
+        if not 1 <= operator.index(pages) < (1 << 32) - 1:
+            raise ValueError(f"a pool has at least one page and fewer than 2^32 - 1, not {pages}")
         self.model = model
         size = pages * model.page_size + int(lib.sslm_kv_page_pool_overhead_size(model._handle.value, pages))
         self.buffer = Buffer(size)
@@ -68,6 +71,30 @@ class PagePool(Closable):
         out.struct_size = ctypes.sizeof(out)
         check(self.model._lib.sslm_kv_pool_stats(self._handle.value, ctypes.byref(out)), "sslm_kv_pool_stats")
         return PoolStats(out.page_count, out.free_pages, out.shared_pages, out.page_positions)
+
+    def _hold(self, verb: str, handle: Any, budget: int | None) -> Any:
+        """A holder made by `verb`, or by the verb's form with a budget."""
+        arguments: tuple[int, ...] = ()
+        if budget is not None:
+            verb, arguments = f"{verb}_budgeted", (int32(budget, "budget"),)
+        make = getattr(self.model._lib, verb)
+        at = ctypes.byref(self._handle.value)
+        status = make(self.model._handle.value, at, *arguments, ctypes.byref(handle))
+        if status:
+            check(status, verb, self._need(budget))
+        return handle
+
+    def _need(self, budget: int | None) -> str:
+        """What a holder of this budget that was refused would have taken."""
+        cap = self.model.info.cap
+        if budget is not None and not 1 <= budget <= cap:
+            return f"the budget must be 1..{cap}, not {budget}"
+        need, stats = self.model.pages_for(cap if budget is None else budget), self.stats()
+        what = "a whole context" if budget is None else f"a budget of {budget}"
+        return (
+            f"{what} reserves {need} pages, {stats.free_pages} of {stats.page_count} are free; "
+            "close others first or make a larger pool"
+        )
 
     def sequence(self, budget: int | None = None) -> Sequence:
         """A fresh sequence: up to `budget` positions (1..cap) beyond what it adopts, or the whole context.
@@ -162,7 +189,7 @@ class _Holder(Closable):
                 self._handle.value,
                 int32_pointer(ids[done:]),
                 len(ids) - done,
-                CHUNK if chunk is None else chunk,
+                CHUNK if chunk is None else int32(chunk, "chunk"),
                 int(forced),
                 space._handle.value,
                 ctypes.byref(consumed),
@@ -187,19 +214,7 @@ class Prefix(_Holder):
 
     @classmethod
     def _begin(cls, pool: PagePool, budget: int | None) -> Prefix:
-        lib, handle = pool.model._lib, _abi.sslm_prefix()
-        at = ctypes.byref(pool._handle.value)
-        if budget is None:
-            check(
-                lib.sslm_prefix_begin(pool.model._handle.value, at, ctypes.byref(handle)), "sslm_prefix_begin"
-            )
-        else:
-            check(
-                lib.sslm_prefix_begin_budgeted(pool.model._handle.value, at, budget, ctypes.byref(handle)),
-                "sslm_prefix_begin_budgeted",
-                f"budget {budget}",
-            )
-        return cls(pool, handle)
+        return cls(pool, pool._hold("sslm_prefix_begin", _abi.sslm_prefix(), budget))
 
     def _filled(self, prompt: str | Tokens) -> Prefix:
         if len(prompt):
@@ -212,11 +227,11 @@ class Prefix(_Holder):
         This one may be closed afterwards. Raises InvalidArgument while it is open, or for a budget outside 1..cap.
         """
         lib, handle = self.model._lib, _abi.sslm_prefix()
-        check(
-            lib.sslm_prefix_begin_from(self._handle.value, budget, ctypes.byref(handle)),
-            "sslm_prefix_begin_from",
-            f"budget {budget}",
-        )
+        status = lib.sslm_prefix_begin_from(self._handle.value, int32(budget, "budget"), ctypes.byref(handle))
+        if status == _abi.Status.SSLM_INVALID_ARGUMENT and 1 <= budget <= self.model.info.cap:
+            check(status, "sslm_prefix_begin_from", "freeze the prefix before others continue it")
+        if status:
+            check(status, "sslm_prefix_begin_from", self.pool._need(budget))
         child = Prefix(self.pool, handle)
         child.schema, child.walk = self.schema, self.walk
         return child._filled(prompt)
@@ -298,17 +313,7 @@ class Sequence(_Holder):
 
     @classmethod
     def _create(cls, pool: PagePool, budget: int | None) -> Sequence:
-        lib, handle = pool.model._lib, _abi.sslm_seq()
-        at = ctypes.byref(pool._handle.value)
-        if budget is None:
-            check(lib.sslm_seq_create(pool.model._handle.value, at, ctypes.byref(handle)), "sslm_seq_create")
-        else:
-            check(
-                lib.sslm_seq_create_budgeted(pool.model._handle.value, at, budget, ctypes.byref(handle)),
-                "sslm_seq_create_budgeted",
-                f"budget {budget}",
-            )
-        return cls(pool, handle)
+        return cls(pool, pool._hold("sslm_seq_create", _abi.sslm_seq(), budget))
 
     @classmethod
     def restore(cls, pool: PagePool, blob: bytes, prefix: Prefix | None = None) -> Sequence:
@@ -541,6 +546,7 @@ class Sequence(_Holder):
         check(
             self.model._lib.sslm_seq_adopt_prefix(self._handle.value, prefix._handle.value),
             "sslm_seq_adopt_prefix",
+            "the prefix must be frozen, of this model and, for a sequence with a budget, of the same pool",
         )
         self.pending = None
         if self.schema is not None:

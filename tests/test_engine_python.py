@@ -200,6 +200,30 @@ def test_an_open_prefix_asks_to_be_frozen(pool: Any) -> None:
             sequence.adopt(prefix)
 
 
+def test_refusals_of_prefills_and_blobs_say_what_to_do(pool: Any) -> None:
+    from superslm import errors
+
+    with pool.prefix(PROMPT, budget=8).freeze() as prefix, pool.sequence(budget=8) as sequence:
+        sequence.adopt(prefix)
+        baked, saved = prefix.save(), sequence.save()
+        for call, error, words in (
+            (lambda: prefix.prefill(PROMPT), errors.PrefixFrozenRejected, r"nested\(\)"),
+            (lambda: sequence.prefill(PROMPT, chunk=0), errors.InvalidArgument, "chunk must be at least 1"),
+            (
+                lambda: sequence.prefill([1] * 9),
+                errors.KvBudgetExceeded,
+                "after 8 of 9 .*limit is 15 positions",
+            ),
+            (lambda: pool.restore(baked), errors.InvalidArgument, "of a prefix; PagePool.restore_prefix"),
+            (lambda: pool.restore_prefix(saved), errors.InvalidArgument, "of a sequence; PagePool.restore "),
+            (lambda: pool.restore(b"junk" * 99), errors.InvalidArgument, "begin with b'junk'"),
+            (lambda: pool.restore_prefix(baked[:-1]), errors.InvalidArgument, "without a parent: damaged"),
+            (lambda: pool.restore(saved[:-1]), errors.InvalidArgument, f"{len(saved) - 1} bytes, damaged"),
+        ):
+            with pytest.raises(error, match=words):
+                call()
+
+
 @pytest.mark.parametrize("number", [1 << 31, (1 << 32) + 5, -(1 << 40)])
 def test_numbers_past_32_bits_are_refused_instead_of_wrapped(model: Any, pool: Any, number: int) -> None:
     with pool.sequence(budget=8) as sequence, pool.prefix(budget=8).freeze() as prefix:

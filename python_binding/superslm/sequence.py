@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from superslm import _abi
+from superslm import _abi, _refusals
 from superslm._handles import Buffer, Closable, Handle, Tokens, address_of, int32, int32_pointer, token_ids
 from superslm._library import SuperslmError, check
 from superslm.adapter import Adapter
@@ -81,20 +81,8 @@ class PagePool(Closable):
         at = ctypes.byref(self._handle.value)
         status = make(self.model._handle.value, at, *arguments, ctypes.byref(handle))
         if status:
-            check(status, verb, self._need(budget))
+            check(status, verb, _refusals.of_holder(status, self, budget))
         return handle
-
-    def _need(self, budget: int | None) -> str:
-        """What a holder of this budget that was refused would have taken."""
-        cap = self.model.info.cap
-        if budget is not None and not 1 <= budget <= cap:
-            return f"the budget must be 1..{cap}, not {budget}"
-        need, stats = self.model.pages_for(cap if budget is None else budget), self.stats()
-        what = "a whole context" if budget is None else f"a budget of {budget}"
-        return (
-            f"{what} reserves {need} pages, {stats.free_pages} of {stats.page_count} are free; "
-            "close others first or make a larger pool"
-        )
 
     def sequence(self, budget: int | None = None) -> Sequence:
         """A fresh sequence: up to `budget` positions (1..cap) beyond what it adopts, or the whole context.
@@ -182,6 +170,7 @@ class _Holder(Closable):
         """
         ids = self.model.tokenize(tokens) if isinstance(tokens, str) else token_ids(tokens)
         space = workspace or self.model._thread_workspace()
+        size = CHUNK if chunk is None else int32(chunk, "chunk")
         done, consumed = 0, ctypes.c_int32(0)
         while True:
             status = self._prefill_call()(
@@ -189,7 +178,7 @@ class _Holder(Closable):
                 self._handle.value,
                 int32_pointer(ids[done:]),
                 len(ids) - done,
-                CHUNK if chunk is None else int32(chunk, "chunk"),
+                size,
                 int(forced),
                 space._handle.value,
                 ctypes.byref(consumed),
@@ -197,7 +186,9 @@ class _Holder(Closable):
             if forced:
                 self._walk_on(ids[done : done + consumed.value].tolist())
             done += consumed.value
-            check(status, self._verb, f"after {done} of {len(ids)} tokens", consumed=done)
+            if status:
+                why = _refusals.of_prefill(status, size, self if isinstance(self, Sequence) else None)
+                check(status, self._verb, f"after {done} of {len(ids)} tokens{why}", consumed=done)
             if done == len(ids):
                 return done
 
@@ -208,7 +199,7 @@ class Prefix(_Holder):
     _verb = "sslm_prefix_prefill"
     _bind_verb = "sslm_prefix_set_schema"
 
-    def __init__(self, pool: PagePool, handle: Any, parent: Prefix | None = None) -> None:
+    def __init__(self, pool: PagePool, handle: Any) -> None:
         self.pool, self.model = pool, pool.model
         self._handle = Handle(handle, self.model._lib.sslm_prefix_release, "sslm_prefix_release", (pool,))
 
@@ -228,10 +219,8 @@ class Prefix(_Holder):
         """
         lib, handle = self.model._lib, _abi.sslm_prefix()
         status = lib.sslm_prefix_begin_from(self._handle.value, int32(budget, "budget"), ctypes.byref(handle))
-        if status == _abi.Status.SSLM_INVALID_ARGUMENT and 1 <= budget <= self.model.info.cap:
-            check(status, "sslm_prefix_begin_from", "freeze the prefix before others continue it")
         if status:
-            check(status, "sslm_prefix_begin_from", self.pool._need(budget))
+            check(status, "sslm_prefix_begin_from", _refusals.of_nested(status, self, budget))
         child = Prefix(self.pool, handle)
         child.schema, child.walk = self.schema, self.walk
         return child._filled(prompt)
@@ -265,18 +254,17 @@ class Prefix(_Holder):
         """
         lib, handle = pool.model._lib, _abi.sslm_prefix()
         data = np.frombuffer(blob, np.uint8)
-        check(
-            lib.sslm_ext_prefix_restore(
-                pool.model._handle.value,
-                ctypes.byref(pool._handle.value),
-                address_of(data),
-                data.size,
-                parent._handle.value if parent else None,
-                ctypes.byref(handle),
-            ),
-            "sslm_ext_prefix_restore",
-            f"{data.size} bytes, {'with' if parent else 'without'} a parent",
+        status = lib.sslm_ext_prefix_restore(
+            pool.model._handle.value,
+            ctypes.byref(pool._handle.value),
+            address_of(data),
+            data.size,
+            parent._handle.value if parent else None,
+            ctypes.byref(handle),
         )
+        if status:
+            why = _refusals.of_restore(status, blob, pool, parent is not None)
+            check(status, "sslm_ext_prefix_restore", why)
         prefix = cls(pool, handle)
         prefix.schema, prefix.walk = _walk_of(blob, pool.model)
         return prefix
@@ -321,19 +309,17 @@ class Sequence(_Holder):
         lib, handle = pool.model._lib, _abi.sslm_seq()
         data = np.frombuffer(blob, np.uint8)
         shared = ctypes.c_uint32(0)
-        check(
-            lib.sslm_seq_restore_shared(
-                pool.model._handle.value,
-                ctypes.byref(pool._handle.value),
-                address_of(data),
-                data.size,
-                prefix._handle.value if prefix else None,
-                ctypes.byref(handle),
-                ctypes.byref(shared),
-            ),
-            "sslm_seq_restore_shared",
-            f"{data.size} bytes",
+        status = lib.sslm_seq_restore_shared(
+            pool.model._handle.value,
+            ctypes.byref(pool._handle.value),
+            address_of(data),
+            data.size,
+            prefix._handle.value if prefix else None,
+            ctypes.byref(handle),
+            ctypes.byref(shared),
         )
+        if status:
+            check(status, "sslm_seq_restore_shared", _refusals.of_restore(status, blob, pool, None))
         sequence = cls(pool, handle)
         sequence.pending = _pending_of(blob)
         sequence.schema, sequence.walk = _walk_of(blob, pool.model)
@@ -543,11 +529,9 @@ class Sequence(_Holder):
             InvalidArgument: the prefix is not frozen, or is of another model or, with a budget, of another pool.
             PrefixSchemaMismatch: it has walked a schema that is not bound here.
         """
-        check(
-            self.model._lib.sslm_seq_adopt_prefix(self._handle.value, prefix._handle.value),
-            "sslm_seq_adopt_prefix",
-            "the prefix must be frozen, of this model and, for a sequence with a budget, of the same pool",
-        )
+        status = self.model._lib.sslm_seq_adopt_prefix(self._handle.value, prefix._handle.value)
+        if status:
+            check(status, "sslm_seq_adopt_prefix", _refusals.of_adopt(status, self))
         self.pending = None
         if self.schema is not None:
             self.walk = prefix.walk if prefix.schema == self.schema and prefix.walk else 0

@@ -24,7 +24,6 @@ CELLS = (
     "prefixes_are_adopted_and_nested",
     "the_hook_runs_the_logits",
     "an_adapter_is_bound_swapped_and_released",
-    "a_cast_is_baked_saved_and_shared",
 )
 
 
@@ -44,7 +43,7 @@ def test_every_class_of_the_header_does_what_its_comment_says(
     program = c_program("hpp_talk", *flags, library=library_path, compiler=compiler)
     deep = fixture_artifact("deep")
     adapter = random_file("deep", deep, AdapterSpec(), tmp_path)
-    command = [program, smollm2_golden, deep, adapter, fixture_artifact("cells")]
+    command = [program, smollm2_golden, deep, adapter]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.removeprefix("ok ") for line in done.stdout.splitlines()] == list(CELLS)

@@ -3,8 +3,7 @@
 
 // C++20 convenience over sslm_abi.h: handles that release themselves, std::span for buffers, results that
 // carry a status. Header only; no exceptions unless SUPERSLM_HPP_EXCEPTIONS is defined before the include,
-// and no allocation of its own: buffers stay the host's. Thread rules are those of the verbs. Prefixes are
-// saved and restored where SSLM_ENABLE_DRAFT_EXTENSIONS is defined before the include.
+// and no allocation of its own: buffers stay the host's. Thread rules are those of the verbs.
 #ifndef SUPERSLM_SUPERSLM_HPP
 #define SUPERSLM_SUPERSLM_HPP
 
@@ -19,10 +18,6 @@
 #include <utility>
 
 #include "superslm/sslm_abi.h"
-
-#ifdef SSLM_ENABLE_DRAFT_EXTENSIONS
-#include "superslm/sslm_ext.h"
-#endif
 
 #ifdef SUPERSLM_HPP_EXCEPTIONS
 #include <stdexcept>
@@ -186,14 +181,6 @@ class Pool : public detail::Owner<sslm_kv_pool, sslm_kv_pool_destroy> {
     if (status != SSLM_OK) return status;
     return Pool(handle);
   }
-  // Pages in all, free, and shared by at least one holder, at one moment; positions per page.
-  Result<sslm_kv_pool_stats_out> stats() const {
-    sslm_kv_pool_stats_out out{};
-    out.struct_size = sizeof(out);
-    const sslm_status status = sslm_kv_pool_stats(get(), &out);
-    if (status != SSLM_OK) return status;
-    return out;
-  }
 };
 
 // A LoRA adapter of one model, shared by any number of its sequences; see Sequence::set_adapter. `bytes` is
@@ -240,31 +227,6 @@ class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
     return consumed;
   }
   sslm_status freeze() { return sslm_prefix_freeze(get()); }
-
-#ifdef SSLM_ENABLE_DRAFT_EXTENSIONS
-  // The frozen prefix that save() wrote, in a pool of the same model. A nested one needs the `parent` it was
-  // saved on, restored in the same pool before, and shares its pages again.
-  static Result<Prefix> restore(const Model& model, const Pool& pool, std::span<const std::byte> blob,
-                                const Prefix& parent = {}) {
-    sslm_kv_pool at = pool.get();
-    sslm_prefix handle = nullptr;
-    const sslm_status status =
-        sslm_ext_prefix_restore(model.get(), &at, blob.data(), blob.size(), parent.get(), &handle);
-    if (status != SSLM_OK) return status;
-    return Prefix(handle);
-  }
-  // Bytes a save needs; 0 while the prefix is open.
-  size_t save_size() const {
-    size_t n = 0;
-    return sslm_ext_prefix_save(get(), nullptr, &n) == SSLM_BUFFER_TOO_SMALL ? n : 0;
-  }
-  Result<size_t> save(std::span<std::byte> blob) const {
-    size_t n = blob.size();
-    const sslm_status status = sslm_ext_prefix_save(get(), blob.data(), &n);
-    if (status != SSLM_OK) return status;
-    return n;
-  }
-#endif
 };
 
 // One conversation.
@@ -282,18 +244,6 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
     sslm_kv_pool at = pool.get();
     sslm_seq handle = nullptr;
     const sslm_status status = sslm_seq_restore(model.get(), &at, blob.data(), blob.size(), &handle);
-    if (status != SSLM_OK) return status;
-    return Sequence(handle);
-  }
-  // Shares the full pages of `prefix` again where it is the one the saved sequence had adopted; otherwise
-  // they are the sequence's own, which takes as many more free pages. How many are shared goes to
-  // `*shared_pages`.
-  static Result<Sequence> restore(const Model& model, const Pool& pool, std::span<const std::byte> blob,
-                                  const Prefix& prefix, uint32_t* shared_pages = nullptr) {
-    sslm_kv_pool at = pool.get();
-    sslm_seq handle = nullptr;
-    const sslm_status status = sslm_seq_restore_shared(model.get(), &at, blob.data(), blob.size(),
-                                                       prefix.get(), &handle, shared_pages);
     if (status != SSLM_OK) return status;
     return Sequence(handle);
   }
@@ -324,14 +274,6 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
   sslm_status set_adapter(const Adapter& adapter) { return sslm_seq_set_adapter(get(), adapter.get()); }
   sslm_status adopt(const Prefix& prefix) { return sslm_seq_adopt_prefix(get(), prefix.get()); }
   sslm_status rewind() { return sslm_seq_reset(get()); }  // empties the sequence
-  // Origin, budget, limit and length in positions; own, shared, reserved and materialised pages.
-  Result<sslm_seq_kv_stats_out> kv_stats() const {
-    sslm_seq_kv_stats_out out{};
-    out.struct_size = sizeof(out);
-    const sslm_status status = sslm_seq_kv_stats(get(), &out);
-    if (status != SSLM_OK) return status;
-    return out;
-  }
   // Bytes a save needs now. Save the Detokenizer's state and the token decoded last beside the blob.
   size_t save_size() const {
     size_t n = 0;

@@ -25,6 +25,12 @@ CELLS = (
     "the_hook_runs_the_logits",
     "an_adapter_is_bound_swapped_and_released",
 )
+CAST_CELLS = (
+    "prefixes_are_baked",
+    "restores_refuse_what_does_not_fit",
+    "a_cast_fits_the_pages_of_its_plan",
+    "a_save_shares_its_persona_again",
+)
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++-19"])
@@ -47,6 +53,25 @@ def test_every_class_of_the_header_does_what_its_comment_says(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.removeprefix("ok ") for line in done.stdout.splitlines()] == list(CELLS)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++-19"])
+@pytest.mark.parametrize("mode", ["-fno-exceptions", "-DSUPERSLM_HPP_EXCEPTIONS"])
+def test_a_cast_is_baked_restored_saved_and_counted(
+    compiler: str,
+    mode: str,
+    c_program: Callable[..., Path],
+    library_path: Path,
+    fixture_artifact: Callable[..., Path],
+) -> None:
+    if shutil.which(compiler) is None:
+        assert not dev.STRICT, f"{compiler} was not found"
+        compiler = "c++"
+    program = c_program("hpp_cast", *STRICT, mode, library=library_path, compiler=compiler)
+    command = [program, fixture_artifact("cells")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.removeprefix("ok ") for line in done.stdout.splitlines()] == list(CAST_CELLS)
 
 
 def test_a_refused_value_throws_where_exceptions_are_asked_for(

@@ -3,7 +3,8 @@
 
 // C++20 convenience over sslm_abi.h: handles that release themselves, std::span for buffers, results that
 // carry a status. Header only; no exceptions unless SUPERSLM_HPP_EXCEPTIONS is defined before the include,
-// and no allocation of its own: buffers stay the host's. Thread rules are those of the verbs.
+// and no allocation of its own: buffers stay the host's. Thread rules are those of the verbs. Baked prefixes
+// are drafts (sslm_ext.h): they are here where SSLM_ENABLE_DRAFT_EXTENSIONS is defined before the include.
 #ifndef SUPERSLM_SUPERSLM_HPP
 #define SUPERSLM_SUPERSLM_HPP
 
@@ -18,6 +19,10 @@
 #include <utility>
 
 #include "superslm/sslm_abi.h"
+
+#ifdef SSLM_ENABLE_DRAFT_EXTENSIONS
+#include "superslm/sslm_ext.h"
+#endif
 
 #ifdef SUPERSLM_HPP_EXCEPTIONS
 #include <stdexcept>
@@ -119,6 +124,14 @@ class Model : public detail::Owner<sslm_model, sslm_model_unmap> {
     if (status != SSLM_BUFFER_TOO_SMALL) return status == SSLM_OK ? SSLM_INVALID_ARGUMENT : status;
     return n;
   }
+
+  // What a plan of a pool is made of. Any thread may ask.
+  int64_t page_positions() const { return sslm_kv_page_positions(get()); }  // positions per page, 64 or 128
+  size_t page_size() const { return sslm_kv_page_size(get()); }             // bytes per page
+  // Pages that a sequence or prefix of `budget` positions (1..context cap) reserves; 0 outside that range.
+  size_t pages_for_budget(int32_t budget) const { return sslm_kv_pages_for_budget(get(), budget); }
+  // Bytes that no sequence's save exceeds.
+  size_t state_size() const { return sslm_seq_state_size(get()); }
 };
 
 // Turns ids into UTF-8 bytes; an incomplete character waits for its next bytes.
@@ -181,6 +194,14 @@ class Pool : public detail::Owner<sslm_kv_pool, sslm_kv_pool_destroy> {
     if (status != SSLM_OK) return status;
     return Pool(handle);
   }
+  // One consistent snapshot, in pages: all, free, shared. Any thread may ask.
+  Result<sslm_kv_pool_stats_out> stats() const {
+    sslm_kv_pool_stats_out out{};
+    out.struct_size = sizeof out;
+    const sslm_status status = sslm_kv_pool_stats(get(), &out);
+    if (status != SSLM_OK) return status;
+    return out;
+  }
 };
 
 // A LoRA adapter of one model, shared by any number of its sequences; see Sequence::set_adapter. `bytes` is
@@ -202,6 +223,8 @@ class Adapter : public detail::Owner<sslm_adapter, sslm_adapter_release> {
 class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
  public:
   using Owner::Owner;
+  // Open, for at most `budget` positions (1..context cap), whose pages are reserved until freeze().
+  // SSLM_KV_POOL_EXHAUSTED: the pool has fewer free.
   static Result<Prefix> begin(const Model& model, const Pool& pool, int32_t budget) {
     sslm_kv_pool at = pool.get();
     sslm_prefix handle = nullptr;
@@ -209,6 +232,9 @@ class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
     if (status != SSLM_OK) return status;
     return Prefix(handle);
   }
+  // An open prefix that continues this frozen one by at most `budget` positions and shares its full pages.
+  // Any number of threads may begin from one parent, which must not be released meanwhile, but may be
+  // afterwards.
   Result<Prefix> nested(int32_t budget) const {
     sslm_prefix handle = nullptr;
     const sslm_status status = sslm_prefix_begin_from(get(), budget, &handle);
@@ -226,13 +252,48 @@ class Prefix : public detail::Owner<sslm_prefix, sslm_prefix_release> {
     if (status != SSLM_OK) return status;
     return consumed;
   }
-  sslm_status freeze() { return sslm_prefix_freeze(get()); }
+  sslm_status freeze() { return sslm_prefix_freeze(get()); }  // gives back the pages it does not use
 };
+
+#ifdef SSLM_ENABLE_DRAFT_EXTENSIONS
+// Baked prefixes. Functions and not members, so that the classes are the same with drafts and without.
+// Compare sslm_ext_version() with SSLM_EXT_VERSION once before.
+
+// Bytes of prefix_save(); 0 for an empty handle or an open prefix.
+inline size_t prefix_save_size(const Prefix& prefix) {
+  size_t n = 0;
+  return sslm_ext_prefix_save(prefix.get(), nullptr, &n) == SSLM_BUFFER_TOO_SMALL ? n : 0;
+}
+// Writes a frozen prefix and returns the bytes written; a nested one carries its own positions only. Any
+// number of threads may save one prefix, which must not be released meanwhile. SSLM_INVALID_ARGUMENT: it is
+// open; SSLM_BUFFER_TOO_SMALL: ask prefix_save_size().
+inline Result<size_t> prefix_save(const Prefix& prefix, std::span<std::byte> blob) {
+  size_t n = blob.size();
+  const sslm_status status = sslm_ext_prefix_save(prefix.get(), blob.data(), &n);
+  if (status != SSLM_OK) return status;
+  return n;
+}
+// A frozen prefix of such a blob, which is not needed after the call. A nested one needs its `parent`,
+// restored first in the same pool, and shares its full pages; the parent must not be released meanwhile, but
+// may be afterwards. SSLM_INVALID_ARGUMENT: a damaged blob, a pool of another model, a missing or other
+// parent; SSLM_RESTORE_MODEL_MISMATCH: another model's blob; SSLM_KV_POOL_EXHAUSTED: too few free pages.
+inline Result<Prefix> prefix_restore(const Model& model, const Pool& pool, std::span<const std::byte> blob,
+                                     const Prefix& parent = {}) {
+  sslm_kv_pool at = pool.get();
+  sslm_prefix handle = nullptr;
+  const sslm_status status =
+      sslm_ext_prefix_restore(model.get(), &at, blob.data(), blob.size(), parent.get(), &handle);
+  if (status != SSLM_OK) return status;
+  return Prefix(handle);
+}
+#endif
 
 // One conversation.
 class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
  public:
   using Owner::Owner;
+  // Empty, for `budget` positions (1..context cap) beyond a prefix it adopts. All its pages are reserved here
+  // (Model::pages_for_budget), so nothing later runs out. SSLM_KV_POOL_EXHAUSTED: the pool has fewer free.
   static Result<Sequence> create(const Model& model, const Pool& pool, int32_t budget) {
     sslm_kv_pool at = pool.get();
     sslm_seq handle = nullptr;
@@ -240,10 +301,25 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
     if (status != SSLM_OK) return status;
     return Sequence(handle);
   }
+  // Continues as the saved sequence, without its adapter. It shares no page, which takes more free ones than
+  // restore_shared().
   static Result<Sequence> restore(const Model& model, const Pool& pool, std::span<const std::byte> blob) {
     sslm_kv_pool at = pool.get();
     sslm_seq handle = nullptr;
     const sslm_status status = sslm_seq_restore(model.get(), &at, blob.data(), blob.size(), &handle);
+    if (status != SSLM_OK) return status;
+    return Sequence(handle);
+  }
+  // The same with the prefix it had adopted at hand: its full pages are shared again and counted in
+  // `*shared_pages`. With another prefix or an empty one nothing is shared (0) and nothing is refused for it,
+  // but SSLM_KV_POOL_EXHAUSTED may come. The prefix must not be released meanwhile.
+  static Result<Sequence> restore_shared(const Model& model, const Pool& pool,
+                                         std::span<const std::byte> blob, const Prefix& prefix,
+                                         uint32_t* shared_pages = nullptr) {
+    sslm_kv_pool at = pool.get();
+    sslm_seq handle = nullptr;
+    const sslm_status status = sslm_seq_restore_shared(model.get(), &at, blob.data(), blob.size(),
+                                                       prefix.get(), &handle, shared_pages);
     if (status != SSLM_OK) return status;
     return Sequence(handle);
   }
@@ -274,6 +350,23 @@ class Sequence : public detail::Owner<sslm_seq, sslm_seq_release> {
   sslm_status set_adapter(const Adapter& adapter) { return sslm_seq_set_adapter(get(), adapter.get()); }
   sslm_status adopt(const Prefix& prefix) { return sslm_seq_adopt_prefix(get(), prefix.get()); }
   sslm_status rewind() { return sslm_seq_reset(get()); }  // empties the sequence
+  // Budget, limit and context length in positions; own, shared, reserved and materialised pages. Not while
+  // another thread prefills this sequence.
+  Result<sslm_seq_kv_stats_out> kv_stats() const {
+    sslm_seq_kv_stats_out out{};
+    out.struct_size = sizeof out;
+    const sslm_status status = sslm_seq_kv_stats(get(), &out);
+    if (status != SSLM_OK) return status;
+    return out;
+  }
+  // The model's layers (decode_step_ceiling, the largest layer budget) and the schema's counters. Not while
+  // another thread changes this sequence.
+  Result<sslm_stats_out> stats(const Model& model) const {
+    sslm_stats_out out{};
+    const sslm_status status = sslm_stats(model.get(), get(), &out);
+    if (status != SSLM_OK) return status;
+    return out;
+  }
   // Bytes a save needs now. Save the Detokenizer's state and the token decoded last beside the blob.
   size_t save_size() const {
     size_t n = 0;

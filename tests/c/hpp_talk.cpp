@@ -8,52 +8,13 @@
 #include "superslm/superslm.hpp"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
+#include "hpp_support.hpp"
+
 namespace {
-
-#define EXPECT(condition)                                                           \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
-      std::fprintf(stderr, "%s:%d: expected %s\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                                 \
-    }                                                                               \
-  } while (0)
-
-// Memory that is released at the end of the scope, 64-byte aligned.
-class Memory {
- public:
-  explicit Memory(size_t size = 0)
-      : size_(size), bytes_(static_cast<std::byte*>(std::aligned_alloc(64, (size + 63) / 64 * 64))) {}
-  Memory(Memory&& other) noexcept
-      : size_(std::exchange(other.size_, 0)), bytes_(std::exchange(other.bytes_, nullptr)) {}
-  Memory& operator=(Memory&& other) noexcept {
-    std::swap(size_, other.size_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Memory() { std::free(bytes_); }
-  std::span<std::byte> span() const { return {bytes_, size_}; }
-
- private:
-  size_t size_;
-  std::byte* bytes_;
-};
-
-Memory read_file(const char* path) {
-  std::FILE* file = std::fopen(path, "rb");
-  EXPECT(file != nullptr);
-  std::fseek(file, 0, SEEK_END);
-  const size_t size = static_cast<size_t>(std::ftell(file));
-  std::rewind(file);
-  Memory memory(size);
-  EXPECT(std::fread(memory.span().data(), 1, size, file) == size);
-  std::fclose(file);
-  return memory;
-}
 
 constexpr sslm_config kConfig{1, 32, 1, 0};
 constexpr int32_t kPrompt[] = {5, 17, 3, 42, 8, 100, 7};
@@ -63,7 +24,7 @@ constexpr int32_t kBudget = 40;
 struct Host {
   explicit Host(const char* path) : artifact(read_file(path)) {
     model = sslm::Model::map(artifact.span()).value();
-    const auto pages = 4 * static_cast<uint32_t>(sslm_kv_pages_for_budget(model.get(), kBudget));
+    const auto pages = 4 * static_cast<uint32_t>(model.pages_for_budget(kBudget));
     kv = Memory(sslm::Pool::size(model, pages));
     pool = sslm::Pool::create(model, pages, kv.span()).value();
     scratch = Memory(sslm::Workspace::size(model, kConfig));
@@ -71,9 +32,7 @@ struct Host {
   }
   ~Host() { EXPECT(workspace.reset() == SSLM_OK && pool.reset() == SSLM_OK && model.reset() == SSLM_OK); }
   int32_t layers(const sslm::Sequence& sequence) const {
-    sslm_stats_out stats{};
-    EXPECT(sslm_stats(model.get(), sequence.get(), &stats) == SSLM_OK);
-    return static_cast<int32_t>(stats.decode_step_ceiling);
+    return static_cast<int32_t>(sequence.stats(model).value().decode_step_ceiling);
   }
   sslm::Sequence prompted() {
     sslm::Sequence sequence = sslm::Sequence::create(model, pool, kBudget).value();

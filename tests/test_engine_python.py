@@ -217,7 +217,11 @@ def test_refusals_of_prefills_and_blobs_say_what_to_do(pool: Any) -> None:
             (lambda: pool.restore(baked), errors.InvalidArgument, "of a prefix; PagePool.restore_prefix"),
             (lambda: pool.restore_prefix(saved), errors.InvalidArgument, "of a sequence; PagePool.restore "),
             (lambda: pool.restore(b"junk" * 99), errors.InvalidArgument, "begin with b'junk'"),
-            (lambda: pool.restore_prefix(baked[:-1]), errors.InvalidArgument, "without a parent: damaged"),
+            (
+                lambda: pool.restore_prefix(baked[:-1]),
+                errors.InvalidArgument,
+                "damaged, or it continues a prefix",
+            ),
             (lambda: pool.restore(saved[:-1]), errors.InvalidArgument, f"{len(saved) - 1} bytes, damaged"),
         ):
             with pytest.raises(error, match=words):

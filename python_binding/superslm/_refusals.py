@@ -43,7 +43,8 @@ def of_nested(status: int, parent: Prefix, budget: int) -> str:
 def of_adopt(status: int, sequence: Sequence) -> str:
     """Of a sequence that is to adopt a prefix."""
     if status == Status.SSLM_PREFIX_SCHEMA_MISMATCH:
-        return f"the prefix has begun the text of a schema, and the sequence is bound to {sequence.schema}"
+        bound = f"schema {sequence.schema}" if sequence.schema else "no schema"
+        return f"the prefix has begun the text of a schema, and the sequence is bound to {bound}; bind_schema first"
     if status != Status.SSLM_INVALID_ARGUMENT:
         return ""
     return "the prefix must be frozen, of this model and, for a sequence with a budget, of the same pool"
@@ -57,7 +58,7 @@ def of_prefill(status: int, chunk: int, sequence: Sequence | None) -> str:
         return f"; chunk must be at least 1, not {chunk}"
     if sequence is None or status not in (Status.SSLM_CONTEXT_CAP_EXCEEDED, Status.SSLM_KV_BUDGET_EXCEEDED):
         return ""
-    return f"; the limit is {sequence.stats().limit} positions: reset the sequence or adopt a prefix again"
+    return f"; the limit is {sequence.stats().limit} positions: reset the sequence or adopt a prefix"
 
 
 def of_restore(status: int, blob: bytes, pool: PagePool, nested: bool | None) -> str:
@@ -76,4 +77,6 @@ def of_restore(status: int, blob: bytes, pool: PagePool, nested: bool | None) ->
         return f"{size} that begin with {magic!r} are no blob of a sequence or prefix"
     if not wants_prefix:
         return f"{size}, damaged"
-    return f"{size}, {'with' if nested else 'without'} a parent: damaged, or not the parent it was made on"
+    if nested:
+        return f"{size}: damaged, or the parent is not the one it was made on, frozen and in this pool"
+    return f"{size}: damaged, or it continues a prefix and wants that as parent"

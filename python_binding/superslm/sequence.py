@@ -44,7 +44,8 @@ class PagePool(Closable):
 
     def __init__(self, model: Model, pages: int) -> None:
         lib = model._lib
-        if not 1 <= operator.index(pages) < (1 << 32) - 1:
+        pages = operator.index(pages)
+        if not 1 <= pages < (1 << 32) - 1:
             raise ValueError(f"a pool has at least one page and fewer than 2^32 - 1, not {pages}")
         self.model = model
         size = pages * model.page_size + int(lib.sslm_kv_page_pool_overhead_size(model._handle.value, pages))

@@ -162,7 +162,7 @@ static inline sslm_status create_pool(int kind, sslm_model model, void* buffer, 
   return sslm_kv_pool_create_contiguous(model, buffer, size, count, out);
 }
 
-/* With CHECK_POOL_KIND every pool is of that kind, with room for no fewer holders. */
+/* With CHECK_POOL_KIND every pool is of that kind, with room for as many holders, up to 200. */
 #ifdef CHECK_POOL_KIND
 static inline uint32_t count_of_kind(sslm_model model, int kind, uint32_t count) {
   const uint32_t pages = (uint32_t)sslm_kv_pages_for_budget(model, info_of(model).cap); /* of a context */
